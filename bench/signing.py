@@ -82,7 +82,7 @@ async def _take(server: Server, signed: bool, n: int) -> Figures:
 
     await job.aenqueue(0, "")
     server.flush()
-    app.forget_lists()
+    app.engine.forget_lists()
     alone = max(100, n // 10)
     began = time.monotonic()
     for number in range(alone):

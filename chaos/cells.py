@@ -295,7 +295,7 @@ def slot_moved(seconds: float, *, may_fail: bool = False) -> Harm:
         with site.load(pause=0.01), _asking(site):
             time.sleep(chance.uniform(1, 4))
             begun = time.monotonic()
-            move = cluster.move_slot_of(site.app.keys_of("default").key("jobs").decode())
+            move = cluster.move_slot_of(site.app.engine.keys_of("default").key("jobs").decode())
             while time.monotonic() < begun + seconds:
                 move.carry_some(10)
                 time.sleep(seconds / 300)

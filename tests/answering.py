@@ -26,8 +26,8 @@ class answering(working):
 
     async def _is_known(self, worker: Worker) -> bool:
         for queue in worker.queues:
-            key = self._app.keys_of(queue).key("instances")
-            if is_bus_name(queue) and await self._app.arun(Call([b"ZSCORE", key, worker.id])) is None:
+            key = self._app.engine.keys_of(queue).key("instances")
+            if is_bus_name(queue) and await self._app.engine.arun(Call([b"ZSCORE", key, worker.id])) is None:
                 return False
         return True
 
@@ -83,7 +83,7 @@ async def times_out(ask: Callable[[float], Awaitable[Any]], *, once: Callable[[]
 
 async def keys(app: Relevo) -> list[str]:
     """All keys under the app's prefix."""
-    found: list[bytes] = await app.arun(Call([b"KEYS", f"*{app.settings.prefix}*".encode()]))
+    found: list[bytes] = await app.engine.arun(Call([b"KEYS", f"*{app.settings.prefix}*".encode()]))
     return sorted(key.decode() for key in found)
 
 

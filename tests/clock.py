@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from relevo import Relevo
+from relevo.engine.engine import Engine
 from relevo.store import scripts
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
@@ -64,13 +65,8 @@ class TimedKeys(QueueKeys):
         return _timed_script(name)
 
 
-class TimedApp(Relevo):
-    """An app whose scripts read the `Clock`."""
-
-    def __init__(self, name: str, **settings: Any) -> None:
-        super().__init__(name, **settings)
-        self.bus_keys = TimedKeys(self.bus_keys.address)
-        self.own_keys = TimedKeys(self.own_keys.address)
+class TimedEngine(Engine):
+    """An engine whose queues have such keys."""
 
     def keys_of(self, queue: str) -> QueueKeys:
         keys = super().keys_of(queue)
@@ -80,6 +76,16 @@ class TimedApp(Relevo):
 
     def now_ms(self) -> Generator[Call[Any], Any, int]:
         return int((yield Call([b"GET", KEY])))
+
+
+class TimedApp(Relevo):
+    """An app whose scripts read the `Clock`."""
+
+    def __init__(self, name: str, **settings: Any) -> None:
+        super().__init__(name, **settings)
+        self.engine.__class__ = TimedEngine
+        self.engine.bus_keys = TimedKeys(self.engine.bus_keys.address)
+        self.engine.own_keys = TimedKeys(self.engine.own_keys.address)
 
 
 @cache

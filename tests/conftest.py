@@ -166,4 +166,4 @@ def bus(bus_factory: AppFactory) -> Relevo:
 @pytest.fixture
 def store(app: Relevo) -> Store:
     """The default queue of the test's app, to run scripts on."""
-    return Store(app.client.run, app.keys_of("default"))
+    return Store(app.engine.client.run, app.engine.keys_of("default"))

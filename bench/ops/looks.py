@@ -67,7 +67,7 @@ def looks(full: Full) -> list[Look]:
         Look("page of scheduled jobs", lambda: app.queue().jobs("scheduled", limit=50), 100.0),
         Look("metrics for Prometheus", lambda: metrics.exposition(app)),
         Look("dry run of the purge", app.purge),
-        Look("relevo top", lambda: app.run(looking(app)), 100.0),
+        Look("relevo top", lambda: app.engine.run(looking(app)), 100.0),
         Look("probe of a worker, a process of its own", _probe, 50.0),
     ]
 

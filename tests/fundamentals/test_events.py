@@ -7,16 +7,17 @@ from typing import Any
 
 from relevo import Relevo, current_job
 from relevo.bus.subscription_store import Subscription, subscriptions
+from relevo.engine.engine import Engine
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.working import drain, working
 
 
-async def subscribed(app: Relevo, count: int) -> None:
+async def subscribed(engine: Engine, count: int) -> None:
     """Wait until so many subscriptions are registered: workers register those of their services when they start."""
 
     async def are_registered() -> bool:
-        known: list[Subscription] = await app.arun(subscriptions(app.bus_keys))
+        known: list[Subscription] = await engine.arun(subscriptions(engine.bus_keys))
         return len(known) == count
 
     await aeventually(are_registered)
@@ -37,7 +38,7 @@ async def test_every_service_that_subscribed_gets_an_event_once(bus: Relevo) -> 
 
     # If the event is published
     async with working(bus):
-        await subscribed(bus, 2)
+        await subscribed(bus.engine, 2)
         assert await ingestion.apublish("document_processed", {"document_id": "7"}) == 2
         await aeventually(lambda: len(handled) == 2)
 
@@ -65,13 +66,13 @@ async def test_one_process_of_a_service_handles_an_event_and_all_handle_a_broadc
     # If an event is published
     shop = bus_factory().service("shop")
     async with working(processes[0]), working(processes[1]), working(processes[2]):
-        await subscribed(shop.app, 4)
+        await subscribed(shop.engine, 4)
         await shop.apublish("sold", {"n": 1})
         await aeventually(lambda: len(handled) == 4)
 
     # I expect one process to run the handler, and all of them the broadcast handler
     assert sorted(handled) == ["forgot"] * 3 + ["indexed"]
-    await shop.app.aclose()
+    await shop.engine.aclose()
 
 
 async def test_a_service_that_was_down_gets_the_events_it_missed(bus: Relevo) -> None:
@@ -84,7 +85,7 @@ async def test_a_service_that_was_down_gets_the_events_it_missed(bus: Relevo) ->
         got.append(n)
 
     async with working(bus):
-        await subscribed(bus, 1)
+        await subscribed(bus.engine, 1)
 
     # If events are published while no process of it runs
     for n in (1, 2, 3):
@@ -112,7 +113,7 @@ async def test_a_handler_that_fails_is_retried_alone(bus: Relevo) -> None:
 
     # If an event is published
     async with working(bus):
-        await subscribed(bus, 2)
+        await subscribed(bus.engine, 2)
         await shop.apublish("sold", {"n": 1})
         await aeventually(lambda: len(handled) == 2)
 
@@ -135,7 +136,7 @@ async def test_an_event_of_a_handler_inherits_tenant_and_conversation(bus: Relev
 
     # If an event has a tenant and a conversation
     async with working(bus):
-        await subscribed(bus, 2)
+        await subscribed(bus.engine, 2)
         await shop.apublish("sold", {"n": 1}, tenant="acme", task="order-7")
         await aeventually(lambda: seen)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from relevo.dead.store import restore
 from relevo.engine import job_store as store_jobs
+from relevo.engine.admission import held_of
 from relevo.engine.backoff import Backoff
 from relevo.engine.breaker import Breaker
 from relevo.engine.client import Client
@@ -36,7 +37,6 @@ from relevo.engine.verdicts import Snooze
 from relevo.limits import store as limits
 from relevo.limits.limit import limit_of, read_limit
 from relevo.queues import store as queues
-from relevo.queues.queue import held_of
 from relevo.store.call_numbers import Try
 from relevo.store.plan import Call, Plan
 from tests.clock import KEY, TimedKeys

@@ -124,10 +124,10 @@ class Story:
         some = self.chance.sample(sorted(self.letters), min(len(self.letters), most))
         for id in some:
             source, text = self.letters[id]
-            await self.app.arun(relay.deliver(self.app.keys_of, source, [(id, text)], 1000))
+            await self.app.engine.arun(relay.deliver(self.app.engine.keys_of, source, [(id, text)], 1000))
 
     async def take_letters_and_die(self) -> None:
-        await self.app.arun(relay.take_errands(self.app.keys_of(self.chance.choice(QUEUES))))
+        await self.app.engine.arun(relay.take_errands(self.app.engine.keys_of(self.chance.choice(QUEUES))))
 
     # rest
     async def _at_rest(self) -> list[dict[str, int]] | None:
@@ -135,8 +135,10 @@ class Story:
         totals = []
         for queue in QUEUES:
             stats = await self.app.queue(queue).astats()
-            soon = await self.app.arun(self.app.now_ms()) + 60_000
-            letters: int = await self.app.arun(Call([b"ZCOUNT", self.app.keys_of(queue).key("errands"), 0, soon]))
+            soon = await self.app.engine.arun(self.app.engine.now_ms()) + 60_000
+            letters: int = await self.app.engine.arun(
+                Call([b"ZCOUNT", self.app.engine.keys_of(queue).key("errands"), 0, soon])
+            )
             if stats.ready or stats.running or stats.scheduled or letters:
                 return None
             totals.append(stats.totals)
@@ -151,14 +153,14 @@ class Story:
         """Let the time pass after which what was never finished is cancelled; whether there was anything."""
         found = False
         for queue in QUEUES:
-            key = self.app.keys_of(queue).key("errands")
-            ids: list[bytes] = await self.app.arun(Call([b"ZRANGE", key, 0, -1]))
+            key = self.app.engine.keys_of(queue).key("errands")
+            ids: list[bytes] = await self.app.engine.arun(Call([b"ZRANGE", key, 0, -1]))
             for id in ids:
                 if not id.endswith(b".gate"):
                     continue  # when its record will end, which is no end of this story
-                await self.app.arun(Call([b"ZADD", key, b"XX", 0, id]))
+                await self.app.engine.arun(Call([b"ZADD", key, b"XX", 0, id]))
                 found = True
-        await self.app.arun(self.app.relay(*QUEUES))
+        await self.app.engine.arun(self.app.engine.relay(*QUEUES))
         return found
 
     async def settle(self) -> None:
@@ -330,7 +332,7 @@ class Flows(Story):
     async def cancel_member(self) -> None:
         member = self.chance.choice((await self._any().ainfo()).members)
         try:
-            self.say("cancel job", member.id, await Job[Any](self.app, member.id, member.queue).acancel())
+            self.say("cancel job", member.id, await Job[Any](self.app.engine, member.id, member.queue).acancel())
         except UnknownJob:
             pass  # done, and not kept
 

@@ -95,7 +95,7 @@ def die_sending(first: int, last: int) -> None:
         message, wanted = ingestion.service("ingestion")._message(
             "embedding.generate", data, "ready", "gave_up", None, "1h", n, False, None, {}
         )
-        carry_out(ingestion, sending(ingestion, message, wanted), n)
+        carry_out(ingestion, sending(ingestion.engine, message, wanted), n)
 
     fork_each(partial(send, n) for n in range(first, last + 1))
 

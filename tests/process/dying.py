@@ -24,7 +24,7 @@ def carry_out(
             step = plan.send(answer)
         except StopIteration:
             return
-        answer = app.run(step)
+        answer = app.engine.run(step)
         if call == calls:
             os.kill(os.getpid(), number)
 

@@ -76,5 +76,5 @@ def publish_and_signal(number: int, last: int) -> None:
 
 
 def _published_and_delivered(n: int) -> Generator[Call[Any], Any, None]:
-    event = yield from publishing(app, "shop", "sold", {"n": n}, Sending(task="task 7"), NO_LOG)
-    yield from delivering(app, event)
+    event = yield from publishing(app.engine, "shop", "sold", {"n": n}, Sending(task="task 7"), NO_LOG)
+    yield from delivering(app.engine, event)

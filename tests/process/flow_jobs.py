@@ -57,7 +57,7 @@ def growing(made: Relevo) -> Callable[[Any, int, int], Awaitable[int]]:
         if again:
             await flow.aadd(*steps)
         else:
-            await asyncio.to_thread(carry_out, made, join(made, flow.id, steps), calls)
+            await asyncio.to_thread(carry_out, made, join(made.engine, flow.id, steps), calls)
         effect("end", n)
         return n
 
@@ -96,4 +96,4 @@ def crowd(made: Relevo) -> Flow[Any, int]:
 
 def die_making_crowds(*calls: int) -> None:
     """Store large flows, each in a process of its own that dies after so many calls."""
-    fork_each(partial(carry_out, app, stored(Rows(app, crowd(app))), count) for count in calls)
+    fork_each(partial(carry_out, app, stored(Rows(app.engine, crowd(app))), count) for count in calls)

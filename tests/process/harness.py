@@ -239,7 +239,9 @@ class Site:
         for worker in workers:
             assert worker.ids, f"the worker did not begin:\n{worker.log}"
         # A place on the list of workers is two commands, and a fault between them would leave it without an end.
-        eventually(lambda: fault or self.app.run(Call([b"PTTL", self.app.keys.workers])) > 0, what="it is listed")
+        eventually(
+            lambda: fault or self.app.engine.run(Call([b"PTTL", self.app.engine.keys.workers])) > 0, what="it is listed"
+        )
 
     def drain(self, **options: Any) -> Worker:
         """Run what can run now, with a worker in this process that stops when nothing is left to do."""
@@ -262,14 +264,14 @@ class Site:
 
     def now_ms(self) -> int:
         """What the server's clock shows, as moved."""
-        return self.app.run(self.app.now_ms())
+        return self.app.engine.run(self.app.engine.now_ms())
 
     def wait_idle(self, *workers: WorkerProcess, timeout: float = START) -> None:
         """Until the server has these workers on its list of idle ones."""
-        key = self.app.keys_of(self.queue.name).key("idle")
+        key = self.app.engine.keys_of(self.queue.name).key("idle")
 
         def idle() -> bool:
-            waiting: set[bytes] = set(self.app.run(Call([b"ZRANGE", key, 0, -1])))
+            waiting: set[bytes] = set(self.app.engine.run(Call([b"ZRANGE", key, 0, -1])))
             return all(worker.ids and worker.ids[-1].encode() in waiting for worker in workers)
 
         eventually(idle, timeout=timeout, what="the workers wait for jobs")

@@ -70,7 +70,7 @@ class BusSite(Site):
 
     def outbox(self, queue: str) -> int:
         """How many messages are on their way from a queue to others."""
-        return self.app.run(Call([b"HLEN", self.app.keys_of(queue).key("letters")], int))
+        return self.app.engine.run(Call([b"HLEN", self.app.engine.keys_of(queue).key("letters")], int))
 
     def is_over(self) -> bool:
         """Whether nothing waits, runs or is on its way."""
@@ -184,8 +184,8 @@ def test_callbacks_outlive_responders_and_relays_that_are_killed_at_any_point(si
 
 def test_a_responder_killed_while_it_was_handed_a_message_is_followed_by_another(site: BusSite) -> None:
     victim = site.serve("embedding", fault="handed_over:1")
-    key = site.app.keys_of(ACTIONS).key("idle")
-    eventually(lambda: site.app.run(Call([b"ZCARD", key])), what="it waits")
+    key = site.app.engine.keys_of(ACTIONS).key("idle")
+    eventually(lambda: site.app.engine.run(Call([b"ZCARD", key])), what="it waits")
     site.send(range(1, 2))
     site.wait_killed(victim)
     site.finish()
@@ -230,9 +230,9 @@ def wait_serving(site: BusSite, worker: WorkerProcess) -> None:
     """Until a worker can be handed callbacks and actions of `ingestion`."""
 
     def serves() -> bool:
-        idle = [site.app.keys_of(queue).key("idle") for queue in (CALLBACKS, "ingestion:actions")]
-        lists = [*idle, site.app.keys_of(CALLBACKS).key("instances")]
-        return all(site.app.run(Call([b"ZCARD", one])) for one in lists)
+        idle = [site.app.engine.keys_of(queue).key("idle") for queue in (CALLBACKS, "ingestion:actions")]
+        lists = [*idle, site.app.engine.keys_of(CALLBACKS).key("instances")]
+        return all(site.app.engine.run(Call([b"ZCARD", one])) for one in lists)
 
     eventually(serves, what="it waits for callbacks and actions")
 
@@ -265,7 +265,9 @@ def test_a_sticky_callback_comes_back_to_the_process_that_sent(site: BusSite) ->
     other = site.serve("ingestion")
     wait_serving(site, other)
     with working(site.app, queues=["ingestion:actions", CALLBACKS]):
-        eventually(lambda: site.app.run(Call([b"ZCARD", site.app.keys_of(CALLBACKS).key("instances")])) == 2)
+        eventually(
+            lambda: site.app.engine.run(Call([b"ZCARD", site.app.engine.keys_of(CALLBACKS).key("instances")])) == 2
+        )
         begin(site, range(20))
         drained(site.another(), queues=[ACTIONS])
         eventually(lambda: len(site.effects("called")) == 20, what="all were called")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from relevo import Job, Relevo, State, Workflow, WorkflowProgress, group
+from relevo.bus.bus import Bus
 from relevo.errors import JobCancelled, JobFailed, UnknownJob
 from relevo.queues import store as queues
 from relevo.store.plan import Ahead, Call, Steps
@@ -70,7 +71,7 @@ class Shop:
 
     async def is_idle(self) -> bool:
         for name in QUEUES:
-            outbox: int = await self.app.arun(Call([b"HLEN", self.app.keys_of(name).key("letters")]))
+            outbox: int = await self.app.engine.arun(Call([b"HLEN", self.app.engine.keys_of(name).key("letters")]))
             if outbox or (await self.app.queue(name).astats()).living:
                 return False
         return True
@@ -87,7 +88,7 @@ class Shop:
 async def test_workflows_and_dependencies_over_the_nodes_of_a_cluster(cluster: Cluster) -> None:
     app = Relevo("nodes", url=cluster.url, env="test", **PATIENT)
     shop = Shop(app)
-    homes = {cluster.primary_of(app.keys_of(name).key("jobs").decode()).port for name in QUEUES}
+    homes = {cluster.primary_of(app.engine.keys_of(name).key("jobs").decode()).port for name in QUEUES}
     assert len(homes) == 3, "the queues are on all nodes"
 
     # all that it can be, in one: over chains and groups, callbacks, and those that join
@@ -139,7 +140,7 @@ async def test_workflows_and_dependencies_over_the_nodes_of_a_cluster(cluster: C
     async with working(app, queues=QUEUES):
         assert await children[1].aresult(PATIENCE) == 12
     with pytest.raises(UnknownJob):
-        await shop.on(1).using(depends_on=[parents[0], Job(app, app.new_id(), "c")]).aenqueue(1)
+        await shop.on(1).using(depends_on=[parents[0], Job(app.engine, app.engine.new_id(), "c")]).aenqueue(1)
 
     await app.aclose()
     assert _without_end(cluster, "nodes") == []
@@ -164,7 +165,7 @@ def test_callbacks_find_their_way_over_the_nodes_of_a_cluster(
     service = app.service("ingestion")
     handlers: dict[str, Any] = {"on_reply": "ready", "on_timeout": "gave_up", "on_progress": "half"}
     with working(app):
-        eventually(lambda: app.bus.worker, what="the worker runs")
+        eventually(lambda: app.engine.part(Bus).worker, what="the worker runs")
         for n in range(12):
             text = "x" * (100_000 if n % 2 else 0)
             data = {"n": n, "fails": n % 3 == 0, "reports": 1, "text": text}
@@ -190,20 +191,20 @@ NAMES = [f"q{n}" for n in range(9)]
 
 
 def sizes(app: Relevo) -> Steps[list[int]]:
-    found: list[queues.QueueStats] = yield Ahead(queues.count(app.keys_of(name), name) for name in NAMES)
+    found: list[queues.QueueStats] = yield Ahead(queues.count(app.engine.keys_of(name), name) for name in NAMES)
     return [one.ready for one in found]
 
 
 async def test_each_call_gets_its_own_answer_whichever_node_gives_it(cluster: Cluster) -> None:
     app = Relevo("ahead", url=cluster.url, env="test", **PATIENT)
     task = app.task(name="t")(lambda: None)
-    homes = {cluster.primary_of(app.keys_of(name).key("jobs").decode()).port for name in NAMES}
+    homes = {cluster.primary_of(app.engine.keys_of(name).key("jobs").decode()).port for name in NAMES}
     assert len(homes) == 3, "the queues are on all nodes"
     for n, name in enumerate(NAMES):
         task.using(queue=name).enqueue_many([((), {})] * n)
     for _ in range(3):
-        assert app.run(sizes(app)) == list(range(9))
-        assert await app.arun(sizes(app)) == list(range(9))
+        assert app.engine.run(sizes(app)) == list(range(9))
+        assert await app.engine.arun(sizes(app)) == list(range(9))
         assert [app.queue(name).stats().ready for name in NAMES] == list(range(9)), "no answer was left over"
     app.close()
     await app.aclose()
@@ -227,7 +228,7 @@ async def test_a_workflow_ends_although_a_node_was_lost(cluster: Cluster) -> Non
             return (await made.astatus()).has_ended
 
         await aeventually(has_begun)
-        cluster.kill_primary_of(app.keys_of("c").key("jobs").decode())
+        cluster.kill_primary_of(app.engine.keys_of("c").key("jobs").decode())
         try:
             await aeventually(has_ended, timeout=10)
         except AssertionError:

@@ -19,8 +19,8 @@ import pytest
 from relevo import Relevo
 from relevo.bus.event_store import publish
 from relevo.bus.subscription_store import Subscription, subscribe, subscriptions
+from relevo.engine.lists import known_queues
 from relevo.errors import StoreError
-from relevo.queues.lists import known_queues
 from relevo.store.plan import Call
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks
@@ -66,13 +66,13 @@ class BusSite(Site):
 
     def known(self) -> list[Subscription]:
         """What is subscribed to."""
-        found: list[Subscription] = self.app.run(subscriptions(self.app.bus_keys))
+        found: list[Subscription] = self.app.engine.run(subscriptions(self.app.engine.bus_keys))
         return found
 
     def register(self, *services: str) -> None:
         """Subscribe for services that have no worker yet."""
         rows = [Subscription("shop.sold", name, self.queue_of(name)) for name in services]
-        self.app.run(subscribe(self.app.bus_keys, rows))
+        self.app.engine.run(subscribe(self.app.engine.bus_keys, rows))
 
     def publisher(self, code: str) -> subprocess.Popen[str]:
         """A process that publishes."""
@@ -98,7 +98,7 @@ class BusSite(Site):
 
     def undelivered(self) -> int:
         """Events that wait to be delivered."""
-        return int(self.app.run(Call([b"HLEN", self.app.bus_keys.key("letters")])))
+        return int(self.app.engine.run(Call([b"HLEN", self.app.engine.bus_keys.key("letters")])))
 
     def finish(self, numbers: set[int], services: str = "mail,audit") -> None:
         """After all leases a worker in this process does what is left: each service hears all these events."""
@@ -179,7 +179,7 @@ def test_a_worker_that_is_killed_while_it_carries_events_is_followed_by_another(
     site.register("mail", "audit")
     for n in range(300):  # published, and not delivered
         body = b'{"t":"shop.sold","h":{"o":"event","f":"shop"},"k":{"n":%d}' % n
-        site.app.run(publish(site.app.bus_keys, "shop.sold", site.app.new_id(), body))
+        site.app.engine.run(publish(site.app.engine.bus_keys, "shop.sold", site.app.engine.new_id(), body))
     for _ in range(2):
         site.move(AFTER_LEASES)
         victim = site.serve("mail", wait=False)
@@ -220,12 +220,12 @@ def test_nothing_is_left_of_a_broadcast_to_a_killed_process(site: BusSite) -> No
         assert site.app.queue(dead).stats().living == 1
     for time in ("31s", "6s"):
         site.move(time)
-        site.app.run(Call(["DEL", site.app.bus_keys.key("sweeping")]))
+        site.app.engine.run(Call(["DEL", site.app.engine.bus_keys.key("sweeping")]))
         assert not site.app.sweep(dry_run=False).skipped
     assert site.app.queue(dead).stats().living == 0
     assert site.known() == []
     assert shop.publish("sold", {"n": 3}) == 0
-    assert dead not in site.app.run(known_queues(site.app))
+    assert dead not in site.app.engine.run(known_queues(site.app.engine))
     site.check_left()
 
 

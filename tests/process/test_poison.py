@@ -97,10 +97,10 @@ def test_any_exception_of_a_task_is_a_failure_of_the_task(server: Server, tmp_pa
 
 def wait_renewals(site: Site, n: int, times: int) -> None:
     """Until the lease of a running job has been renewed so often."""
-    key, ends = site.app.keys_of(site.queue.name).key("running"), set[bytes]()
+    key, ends = site.app.engine.keys_of(site.queue.name).key("running"), set[bytes]()
 
     def is_renewed() -> bool:
-        ends.add(site.app.run(Call[bytes]([b"ZSCORE", key, site.acknowledged[n].id])))
+        ends.add(site.app.engine.run(Call[bytes]([b"ZSCORE", key, site.acknowledged[n].id])))
         return len(ends) > times
 
     eventually(is_renewed, what=f"the lease of job {n} is renewed")
@@ -234,14 +234,14 @@ _UNKNOWN = (b'{"t":"os.system","a":["touch FORGED"]}', b'{"t":"renamed_long_ago"
 
 def test_bad_records_at_the_head_of_a_queue_stop_nothing(server: Server, tmp_path: Path) -> None:
     with Site(server, tmp_path) as site:
-        keys, new_id = site.app.keys_of(site.queue.name), Ids()
+        keys, new_id = site.app.engine.keys_of(site.queue.name), Ids()
         bad = {new_id(): _GARBAGE[n % len(_GARBAGE)] for n in range(300)}
         unknown = {new_id(): body for body in _UNKNOWN}
         site.enqueue_many("nap", range(50))
         for score, (id, body) in enumerate((bad | unknown).items()):
-            site.app.run(Call([b"HSET", keys.key("jobs"), id, body]))
-            site.app.run(Call([b"ZADD", keys.key("ready"), score, id]))
-        site.app.run(Call([b"ZADD", keys.key("ready"), 0, new_id()]))  # without a body
+            site.app.engine.run(Call([b"HSET", keys.key("jobs"), id, body]))
+            site.app.engine.run(Call([b"ZADD", keys.key("ready"), score, id]))
+        site.app.engine.run(Call([b"ZADD", keys.key("ready"), 0, new_id()]))  # without a body
         worker = site.start()
         eventually(lambda: site.queue.stats().dead == len(bad), what="the bad records are dead letters")
         eventually(lambda: site.queue.stats().scheduled == len(unknown), what="unknown tasks wait")
@@ -261,7 +261,7 @@ def test_bad_records_at_the_head_of_a_queue_stop_nothing(server: Server, tmp_pat
 @pytest.mark.parametrize("broken", ["claim", "lost claim", "story", "tenant", "id"])
 def test_broken_bookkeeping_of_one_job_does_not_touch_the_others(server: Server, tmp_path: Path, broken: str) -> None:
     with Site(server, tmp_path) as site:
-        keys, run = site.app.keys_of(site.queue.name), site.app.run
+        keys, run = site.app.engine.keys_of(site.queue.name), site.app.engine.run
         id: str | bytes = b"\xff\xfe garbage" if broken == "id" else Ids()()
         run(Call([b"HSET", keys.key("jobs"), id, b'{"t":"nap","a":[777]}']))
         match broken:

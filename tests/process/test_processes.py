@@ -40,7 +40,7 @@ def run_of(task: Task[..., Any], *args: Any, **kwargs: Any) -> Run:
     body = b'{"t":"%b"' % task.target.encode() + (b"," + fragment if fragment else b"") + b"}"
     envelope = read_envelope(body)
     decoded = task.signature.decode(envelope.args, envelope.kwargs)
-    held = Held(tasks.app.new_id(), 1, body, envelope)
+    held = Held(tasks.app.engine.new_id(), 1, body, envelope)
     context = JobContext(held.id, "default", task.target, attempt=2, history=(Attempt("failed"),), worker="me")
     kept = task.options.result_ttl if envelope.result_ttl is None else envelope.result_ttl
     return Run(None, held, task, *decoded, context, Capture(10_000), result_ttl=kept)
@@ -230,7 +230,7 @@ async def test_function_that_cannot_be_imported_is_refused_with_its_name(pool: P
         (script, "", "move it to a module"),
     ):
         failure = await pool.failure(
-            Task(tasks.app, func, "lonely", tasks.add.options), *([1] if func is script else [])
+            Task(tasks.app.engine, func, "lonely", tasks.add.options), *([1] if func is script else [])
         )
         assert message in failure.message
         assert failure.error == error or not error

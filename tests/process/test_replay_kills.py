@@ -54,7 +54,7 @@ def test_a_replay_that_was_killed_is_resumed_and_runs_each_letter_once(server: S
 
         refused = relevo("dead", "resume", run.id, "--name", site.name, url=server.url)
         assert refused.code == 1 and "is led by another process" in refused.err
-        key = site.app.own_keys.own("replay", run.id)
+        key = site.app.engine.own_keys.own("replay", run.id)
         server.command("HINCRBY", key, "beat", -600_000)  # as if it had been silent for ten minutes
 
         with working(site.app):

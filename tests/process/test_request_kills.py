@@ -84,10 +84,10 @@ class BusSite(Site):
 
     def wait_served(self, *workers: WorkerProcess) -> None:
         """Until these workers are known to serve."""
-        keys = [self.app.keys_of(queue).key("instances") for queue in SERVED]
+        keys = [self.app.engine.keys_of(queue).key("instances") for queue in SERVED]
 
         def known() -> bool:
-            alive: list[list[bytes]] = [self.app.run(Call([b"ZRANGE", key, 0, -1])) for key in keys]
+            alive: list[list[bytes]] = [self.app.engine.run(Call([b"ZRANGE", key, 0, -1])) for key in keys]
             return all(worker.ids and worker.ids[-1].encode() in ids for worker in workers for ids in alive)
 
         eventually(known, what="the workers are known to serve")
@@ -164,7 +164,7 @@ def test_requests_outlive_a_responder_that_is_killed_at_any_point(site: BusSite,
         assert answers(asked) == list(numbers)
         site.check_left()
     site.check_runs(numbers, duplicates=0 if point in BEFORE_ANY_START else COUNT)
-    assert site.app.client.late_replies == 0
+    assert site.app.engine.client.late_replies == 0
     assert "ended" not in str(site.keys()), "answers that were received are not kept"
 
 
@@ -220,7 +220,7 @@ def test_a_frozen_responder_that_comes_back_does_not_answer_a_second_time(site: 
         eventually(lambda: "was refused" in zombie.log or "has lost its lease" in zombie.log, what="the refusal")
         assert site.ask("back.work", 9).result(PATIENCE) == 9
         site.check_left()
-    assert site.app.client.late_replies == 0
+    assert site.app.engine.client.late_replies == 0
     assert site.queue.stats().totals["done"] == 6
 
 

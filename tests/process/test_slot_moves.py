@@ -32,7 +32,7 @@ def cluster(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 
 
 def key(app: Relevo, name: str, queue: str = "default") -> str:
-    return app.keys_of(queue).key(name).decode()
+    return app.engine.keys_of(queue).key(name).decode()
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def wait_refused(move: SlotMove, times: int = 20) -> None:
 
 def listeners(node: Server, app: Relevo) -> int:
     """Event loops and processes that wait for results there."""
-    return len(node.command("PUBSUB", "CHANNELS", app.keys.inbox("*")))
+    return len(node.command("PUBSUB", "CHANNELS", app.engine.keys.inbox("*")))
 
 
 def test_no_job_is_lost_or_run_twice_while_its_slot_moves(cluster: Cluster, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_no_job_is_lost_or_run_twice_while_its_slot_moves(cluster: Cluster, tmp_
         with site.load(), async_load(site, 1):
             before = len(site.acknowledged)
             eventually(lambda: site.has_acknowledged(before + 20), what="jobs are made")
-            of_app = cluster.move_slot_of(site.app.keys.workers.decode())
+            of_app = cluster.move_slot_of(site.app.engine.keys.workers.decode())
             eventually(lambda: listeners(of_app.source, site.app) == 2, what="both who wait listen")
             of_app.finish()
             move = cluster.move_slot_of(key(site.app, "jobs"))

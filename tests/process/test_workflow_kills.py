@@ -63,7 +63,9 @@ class FlowSite(Site):
         return flow.status()
 
     def is_empty(self) -> bool:
-        outbox: list[int] = [self.app.run(Call([b"HLEN", self.app.keys_of(name).key("letters")])) for name in QUEUES]
+        outbox: list[int] = [
+            self.app.engine.run(Call([b"HLEN", self.app.engine.keys_of(name).key("letters")])) for name in QUEUES
+        ]
         return not any(outbox) and not any(self.app.queue(name).stats().living for name in QUEUES)
 
     def check_runs(self) -> list[int]:

@@ -28,8 +28,8 @@ class Bus:
     def __init__(self, app: Relevo, server: Server) -> None:
         self.app = app
         self.server = server
-        self.run: Runs = app.client.run
-        self.keys = app.bus_keys
+        self.run: Runs = app.engine.client.run
+        self.keys = app.engine.bus_keys
         self.own = Desk(self.run, self.keys, server)
 
     def advance(self, ms: int) -> None:
@@ -55,18 +55,18 @@ class Bus:
 
     def send(self, topic: str = "shop.sold", *, id: str = "", body: bytes = BODY, **more: Any) -> Event:
         """Publish an event and deliver it."""
-        plan = publish_and_deliver(self.keys, self.app.keys_of, topic, id or new_id(), body, **more)
+        plan = publish_and_deliver(self.keys, self.app.engine.keys_of, topic, id or new_id(), body, **more)
         event: Event = self.run(plan)
         return event
 
     def relay(self) -> Relayed:
         """A relay of another process."""
-        done: Relayed = self.run(relay_events(self.keys, self.app.keys_of, 1000))
+        done: Relayed = self.run(relay_events(self.keys, self.app.engine.keys_of, 1000))
         return done
 
     def desk(self, name: str) -> Desk:
         """The queue of a subscription."""
-        return Desk(self.run, self.app.keys_of(queue_of(name)), self.server)
+        return Desk(self.run, self.app.engine.keys_of(queue_of(name)), self.server)
 
     def waiting(self, name: str) -> list[str]:
         """Ids of the events that wait in the queue of a subscription."""

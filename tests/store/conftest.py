@@ -48,7 +48,7 @@ def own_server(engine: str, tmp_path: Path) -> Iterator[Server]:
 def own_desk(own_server: Server) -> Iterator[Desk]:
     """A queue on such a server."""
     app = TimedApp("own", url=own_server.url, env="test", **PATIENT)
-    yield Desk(app.client.run, app.keys_of("default"), own_server)
+    yield Desk(app.engine.client.run, app.engine.keys_of("default"), own_server)
     app.close()
 
 

@@ -31,7 +31,7 @@ class Calls:
     def note(self, name: str, call: Call[Any]) -> None:
         self.of[name] += 1
         self.bytes += sum(len(arg) if isinstance(arg, str | bytes) else 8 for arg in call.args)
-        if name == "hear":
+        if name == "workflows/notify_dependents":
             self.heard.append(heard_by(call))
 
 
@@ -49,7 +49,7 @@ def heard_by(call: Call[Any]) -> list[tuple[str, int]]:
 def cut_into(app: Relevo, reports: list[Report], gates: list[str]) -> list[Call[Any]]:
     """The calls in which reports would be sent."""
     calls: list[Call[Any]] = []
-    plan = hear_all(app.keys_of("default"), reports, 1000, gates)
+    plan = hear_all(app.engine.keys_of("default"), reports, 1000, gates)
     try:
         calls.append(next(plan))
         while True:
@@ -131,9 +131,9 @@ def test_thousands_of_jobs_depend_on_one(desk: Desk, how: str, policies: str, be
     plan = push_dependents(lambda _: desk.keys, "default", jobs, {"default": named}, 100_000)
     owners = step_by_step(desk.run, plan, calls.note)
     assert owners == [job.id for job in jobs]
-    assert (calls.of["push_rich"], calls.of["follow"]) == (2, 2 * len(parents))
+    assert (calls.of["engine/push_with_options"], calls.of["workflows/register_dependents"]) == (2, 2 * len(parents))
     reports = many * (1 + len(parents) * bool(how))
-    assert calls.of["hear"] == reports // REPORTS
+    assert calls.of["workflows/notify_dependents"] == reports // REPORTS
     assert calls.bytes < 1000 * many
     assert all(len(rows) <= REPORTS for rows in calls.heard)
     stats = desk.stats()
@@ -149,7 +149,7 @@ def test_one_outbox_message_reports_an_end_to_thousands_of_jobs(desk: Desk) -> N
     assert list(outbox(desk)) == [f"{parent}.2"]
     calls = Calls()
     assert step_by_step(desk.run, relay(lambda _: desk.keys, ["default"], 1000), calls.note) == 1
-    assert calls.of == {"errands": 2, "hear": len(jobs) // REPORTS}
+    assert calls.of == {"engine/take_outbox": 2, "workflows/notify_dependents": len(jobs) // REPORTS}
     assert (desk.stats().ready, desk.stats().waiting, outbox(desk)) == (len(jobs), 0, {})
 
 
@@ -161,7 +161,7 @@ def test_a_gate_is_the_last_thing_that_is_opened(desk: Desk) -> None:
     seen: list[bool] = []
 
     def look(name: str, call: Call[Any]) -> None:
-        if name in ("follow", "hear"):
+        if name in ("workflows/register_dependents", "workflows/notify_dependents"):
             seen.append(gate_of(jobs[0].id) in outbox(desk))
 
     for parent in parents:

@@ -48,9 +48,9 @@ class Pair:
 
     def __init__(self, app: Relevo, server: Server) -> None:
         self.app = app
-        self.run = app.client.run
-        self.callbacks = Desk(self.run, app.keys_of(CALLBACKS), server)
-        self.actions = Desk(self.run, app.keys_of(ACTIONS), server)
+        self.run = app.engine.client.run
+        self.callbacks = Desk(self.run, app.engine.keys_of(CALLBACKS), server)
+        self.actions = Desk(self.run, app.engine.keys_of(ACTIONS), server)
 
     def promising(self, id: str, *, place: Place = PLACE, body: bytes = BODY, **more: Any) -> Call[int]:
         options: dict[str, Any] = {"timeout_ms": TIMEOUT_MS, "failure_ms": FAIL_MS, **more}
@@ -72,7 +72,7 @@ class Pair:
 
     def relay(self) -> int:
         """Deliver all outbox messages that are due."""
-        return int(self.run(relay(self.app.keys_of, [ACTIONS, CALLBACKS], 1000)))
+        return int(self.run(relay(self.app.engine.keys_of, [ACTIONS, CALLBACKS], 1000)))
 
     def tell(self, callback: str, state: str, number: int = 2, parent: str = "0" * 20, text: bytes = b"") -> int:
         """One word about its message: whether it was news."""
@@ -458,7 +458,7 @@ def test_a_relay_that_dies_before_it_confirms_has_settled_the_callback(pair: Pai
     message = pair.send(callback)
     end(pair.actions, message, "kept", record=b'{"state":"done","result":1}')
     taken = pair.run(take_errands(pair.actions.keys))
-    pair.run(deliver(pair.app.keys_of, pair.actions.keys, list(zip(taken.ids, taken.texts, strict=True)), 1000))
+    pair.run(deliver(pair.app.engine.keys_of, pair.actions.keys, list(zip(taken.ids, taken.texts, strict=True)), 1000))
     assert pair.handle_all() == [callback]
     before = everything(pair.callbacks)
     pair.advance(ERRAND_MS + 1)
@@ -478,7 +478,9 @@ def test_a_relay_that_dies_with_the_deadline_in_hand_is_followed_by_another(pair
     if has_reply:
         end(pair.actions, message, "kept", record=b'{"state":"done","result":1}')
         pair.relay()
-        pair.run(deliver(pair.app.keys_of, pair.actions.keys, list(zip(taken.ids, taken.texts, strict=True)), 1000))
+        pair.run(
+            deliver(pair.app.engine.keys_of, pair.actions.keys, list(zip(taken.ids, taken.texts, strict=True)), 1000)
+        )
         assert pair.run(take_errands(pair.callbacks.keys, taken.ids)).ids == []
     else:
         pair.advance(ERRAND_MS + 1)
@@ -530,12 +532,12 @@ def test_many_callbacks_whose_outcomes_come_twice_and_mixed_are_each_settled_onc
             if chance.random() < 0.7:  # else it dies with them in hand
                 told = found * chance.randrange(1, 3)
                 chance.shuffle(told)
-                finished, _ = pair.run(deliver(pair.app.keys_of, pair.actions.keys, told, 1000))
+                finished, _ = pair.run(deliver(pair.app.engine.keys_of, pair.actions.keys, told, 1000))
                 if chance.random() < 0.7:  # else before it says so
                     pair.run(take_errands(desk.keys, finished))
         if turn % 5 == 0:
             chance.shuffle(in_hand)
-            pair.run(deliver(pair.app.keys_of, pair.actions.keys, in_hand, 1000))
+            pair.run(deliver(pair.app.engine.keys_of, pair.actions.keys, in_hand, 1000))
             in_hand.clear()
         got = pair.callbacks.claim(100)
         for id in got:

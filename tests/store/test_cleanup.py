@@ -16,8 +16,8 @@ from relevo.bus.span import Span
 from relevo.bus.span_store import spans_of, write_spans
 from relevo.engine.edges import Edge
 from relevo.engine.job_store import discard
+from relevo.engine.list_store import unlist
 from relevo.engine.turn import Note, note
-from relevo.queues.store import unlist
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
 from tests.conftest import CHAOS, AppFactory
@@ -34,7 +34,7 @@ TASK, TTL_MS = "task_7", 60_000
 def desk(app_factory: AppFactory, server: Server) -> Desk:
     """The actions of a service, in a time that the test moves."""
     bus = make_bus(app_factory, server)
-    return Desk(bus.run, bus.app.keys_of("shop:actions"), server)
+    return Desk(bus.run, bus.app.engine.keys_of("shop:actions"), server)
 
 
 # --- making

@@ -25,12 +25,12 @@ import relevo
 from relevo.engine.push import push_plain
 from relevo.engine.turn import Limits, Settled, turn
 from relevo.errors import OutOfMemory, ServerRefused, ServerUnavailable, StoreError
-from relevo.queues.store import server_time
 from relevo.store.aio import AsyncDriver
 from relevo.store.blocking import BlockingDriver
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Call
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, SlotMoving, WrongNode, refusal
+from relevo.store.server_time import server_time
 from relevo.store.source import Source
 from tests.eventually import PATIENCE, eventually
 from tests.proxy import Proxy

@@ -43,13 +43,13 @@ from relevo.bus.history_store import Log
 from relevo.bus.message_store import Place, Tracked
 from relevo.bus.subscription_store import CLOSE_MS, Subscription, subscribe, subscriptions, sweep, unsubscribe
 from relevo.engine.ids import Ids, made_ms
+from relevo.engine.lists import bus_queues
 from relevo.engine.outbox import ERRAND_MS, relay, take_errands
 from relevo.engine.push import CHUNK_BYTES
 from relevo.engine.topics import DEEPEST, check_pattern, matches
 from relevo.errors import OptionError, OutOfMemory
 from relevo.limits import store as tenant_limits
 from relevo.limits.limit import Limit
-from relevo.queues.lists import bus_queues
 from relevo.store.plan import Call
 from tests.clock import TimedApp
 from tests.conftest import PATIENT, AppFactory
@@ -74,7 +74,7 @@ def put(bus: Bus, name: str, *ids: str, most: int = 100, discard: str = "old", p
     """Put events into the queue of a subscription: what became of them."""
     to = Recipient(queue_of(name), most, discard, 60_000)
     some = [Event(id, "shop.sold", 1, BODY, (to,), place) for id in ids]
-    found: list[int] = bus.run(put_events(bus.app.keys_of(to.queue), to, some))
+    found: list[int] = bus.run(put_events(bus.app.engine.keys_of(to.queue), to, some))
     return found
 
 
@@ -83,7 +83,7 @@ def put_of(bus: Bus, tenant: str, *, most: int = 100) -> str:
     to = Recipient(queue_of("a"), most, "old", 10**13)  # never too late, whatever the clock says
     body = BODY.replace(b',"k"', b',"g":"%b","k"' % tenant.encode())
     event = Event(new_id(), "shop.sold", 1, body, (to,), Place(100, tenant))
-    assert bus.run(put_events(bus.app.keys_of(to.queue), to, [event])) != [NO_ROOM]
+    assert bus.run(put_events(bus.app.engine.keys_of(to.queue), to, [event])) != [NO_ROOM]
     return event.id
 
 
@@ -172,7 +172,7 @@ def test_an_event_published_twice_has_one_outbox_message_with_the_same_recipient
     assert second == first
     assert list(bus.outbox()) == [letter_id(first.id)]
     assert bus.relay().delivered == 0, "the publisher that repeated it holds it for a while"
-    bus.run(deliver_event(bus.keys, bus.app.keys_of, second))
+    bus.run(deliver_event(bus.keys, bus.app.engine.keys_of, second))
     assert (bus.waiting("a"), bus.waiting("b"), bus.outbox()) == ([first.id], [], {})
     before = everything(bus.desk("a"))
     assert bus.send(id=first.id).id == first.id
@@ -200,7 +200,7 @@ def test_among_a_thousand_subscriptions_the_ten_that_match_are_found_at_once(bus
     many += [Subscription("shop.*.sold", "mail", queue_of(f"t{n}")) for n in range(10)]
     assert Counter(bus.run(subscribe(bus.keys, many))) == {"new": 1000}
     calls: Counter[str] = Counter()
-    plan = publish_and_deliver(bus.keys, bus.app.keys_of, "shop.all.sold", new_id(), BODY)
+    plan = publish_and_deliver(bus.keys, bus.app.engine.keys_of, "shop.all.sold", new_id(), BODY)
     event: Event = step_by_step(bus.run, plan, lambda name, _: calls.update([name]))
     assert sorted(to.queue for to in event.to) == [queue_of(f"t{n}") for n in range(10)]
     assert calls == {"publish": 1, "event": 10, "errands": 1}
@@ -266,7 +266,7 @@ def test_the_event_of_a_killed_publisher_is_delivered_by_the_next_relay(bus: Bus
     late = bus.relay()
     assert (late.delivered, late.next_ms) == (1, 0)
     assert (bus.waiting("a"), bus.waiting("b"), bus.outbox()) == ([event.id], [event.id], {})
-    bus.run(deliver_event(bus.keys, bus.app.keys_of, event))
+    bus.run(deliver_event(bus.keys, bus.app.engine.keys_of, event))
     assert (bus.waiting("a"), bus.waiting("b"), bus.outbox()) == ([event.id], [event.id], {})
 
 
@@ -275,7 +275,7 @@ def test_a_publisher_may_be_killed_after_any_step(bus: Bus, steps: int) -> None:
     for name in "abc":
         bus.subscribe("shop.sold", name)
     id = new_id()
-    plan = publish_and_deliver(bus.keys, bus.app.keys_of, "shop.sold", id, BODY)
+    plan = publish_and_deliver(bus.keys, bus.app.engine.keys_of, "shop.sold", id, BODY)
     answer = None
     for _ in range(steps):
         try:
@@ -304,10 +304,10 @@ def test_an_event_in_the_outbox_of_any_queue_is_delivered_from_there(bus: Bus) -
     event = bus.publish()
     ((id, text),) = bus.outbox().items()
     bus.run(finish(bus.keys, [id]))
-    shop = Desk(bus.run, bus.app.keys_of("shop:actions"), bus.server)
+    shop = Desk(bus.run, bus.app.engine.keys_of("shop:actions"), bus.server)
     shop.ask("HSET", "letters", id, text)
     shop.ask("ZADD", "errands", 1, id)
-    assert bus.run(relay(bus.app.keys_of, ["shop:actions"], 1000)) == 1
+    assert bus.run(relay(bus.app.engine.keys_of, ["shop:actions"], 1000)) == 1
     assert bus.waiting("a") == [event.id]
     assert shop.ask("EXISTS", "letters") == 0
 
@@ -318,7 +318,7 @@ def test_many_outbox_messages_are_delivered_in_few_bounded_calls(bus: Bus) -> No
     ids = [bus.publish().id for _ in range(TOGETHER + 5)]
     bus.advance(GONE)
     calls: list[str] = []
-    plan = relay_events(bus.keys, bus.app.keys_of, 1000)
+    plan = relay_events(bus.keys, bus.app.engine.keys_of, 1000)
     done: Relayed = step_by_step(bus.run, plan, lambda name, _: calls.append(name))
     assert done.delivered == len(ids)
     assert calls == ["errands", "event", "event", "errands", "event", "event", "errands"]
@@ -335,7 +335,7 @@ def test_events_are_delivered_in_calls_of_bounded_length_and_size(bus: Bus, coun
     def note(name: str, call: Call[Any]) -> None:
         made.append((name, sum(len(arg) for arg in call.args if isinstance(arg, bytes))))
 
-    step_by_step(bus.run, deliver_events(bus.app.keys_of, some), note)
+    step_by_step(bus.run, deliver_events(bus.app.engine.keys_of, some), note)
     assert [name for name, _ in made] == ["event"] * calls + ["log"] * calls
     assert max(size for _, size in made) <= CHUNK_BYTES + 10_000
     assert bus.waiting("a") == [one.id for one in some]
@@ -475,7 +475,7 @@ def test_a_queue_that_cannot_be_does_not_keep_the_event_from_the_others(
     right = Recipient(queue_of("a"), 10, "old", 0)
     event = Event(new_id(), "shop.sold", 1, BODY, (*wrong, right), ANYWHERE, log=Log("mail:responses", 1, 1))
     with caplog.at_level(logging.ERROR, "relevo.relay"):
-        bus.run(deliver_events(bus.app.keys_of, [event]))
+        bus.run(deliver_events(bus.app.engine.keys_of, [event]))
     assert bus.waiting("a") == [event.id]
     assert caplog.text.count("is dropped: no queue can be called so") == 4
 
@@ -508,7 +508,7 @@ def test_the_queue_of_a_subscription_that_ended_is_cleared_and_forgotten(bus: Bu
     bus.advance(CLOSE_MS)
     assert bus.relay().delivered == (1 if how == "broadcast" else 2), "also events that were under way"
     assert {key for key in everything(desk) if desk.ask("PTTL", key) == -1} == set()
-    assert bus.run(bus_queues(bus.app)) == [queue_of("b")]
+    assert bus.run(bus_queues(bus.app.engine)) == [queue_of("b")]
     assert bus.waiting("b")[:5] == ids
     assert bus.outbox() == {}
     bus.run(unsubscribe(bus.keys, queue_of("b")))
@@ -526,7 +526,7 @@ def test_a_subscription_renewed_in_time_keeps_its_backlog(bus: Bus) -> None:
     bus.advance(CLOSE_MS)
     assert bus.relay().delivered == 1
     assert bus.waiting("a") == [event.id]
-    assert bus.run(bus_queues(bus.app)) == [queue_of("a")]
+    assert bus.run(bus_queues(bus.app.engine)) == [queue_of("a")]
 
 
 def test_events_for_a_closed_queue_are_dropped_until_it_is_served_again(bus: Bus) -> None:
@@ -536,7 +536,7 @@ def test_events_for_a_closed_queue_are_dropped_until_it_is_served_again(bus: Bus
     bus.run(unsubscribe(bus.keys, queue_of("a")))
     bus.advance(CLOSE_MS)
     bus.relay()
-    bus.run(deliver_event(bus.keys, bus.app.keys_of, event))
+    bus.run(deliver_event(bus.keys, bus.app.engine.keys_of, event))
     assert bus.desk("a").stats().living == 0
     assert bus.eternal() == set()
     bus.advance(1)
@@ -580,7 +580,7 @@ def test_a_large_queue_is_cleared_in_bounded_calls(bus: Bus, monkeypatch: pytest
     bus.run(unsubscribe(bus.keys, queue_of("a")))
     bus.advance(CLOSE_MS)
     calls: list[str] = []
-    plan = relay_events(bus.keys, bus.app.keys_of, 1000)
+    plan = relay_events(bus.keys, bus.app.engine.keys_of, 1000)
     step_by_step(bus.run, plan, lambda name, _: calls.append(name))
     assert [name for name in calls if name] == ["errands", *["close"] * 5, "errands"]
     assert desk.stats().living == 0
@@ -589,7 +589,7 @@ def test_a_large_queue_is_cleared_in_bounded_calls(bus: Bus, monkeypatch: pytest
 
 @pytest.mark.parametrize("queue", ["default", "mail:actions", "mail:notifications:a b", "", "\\xff"])
 def test_only_the_queue_of_a_subscription_can_be_closed(bus: Bus, queue: str) -> None:
-    desks = [Desk(bus.run, bus.app.keys_of(name), bus.server) for name in ("default", "mail:actions")]
+    desks = [Desk(bus.run, bus.app.engine.keys_of(name), bus.server) for name in ("default", "mail:actions")]
     for desk in desks:
         desk.push()
     bus.own.ask("HSET", "letters", "closed.1.x", f"closed\n{queue}")
@@ -669,30 +669,30 @@ async def test_subscriptions_may_be_on_all_nodes_of_a_cluster(
     monkeypatch.setattr(subscribing, "CLOSE_MS", 200)
     app = Relevo("nodes", url=cluster.url, env="test")
     names = [queue_of(f"s{n}") for n in range(8)]
-    homes = {cluster.primary_of(app.keys_of(name).key("jobs").decode()).port for name in names}
+    homes = {cluster.primary_of(app.engine.keys_of(name).key("jobs").decode()).port for name in names}
     assert len(homes) == 3, "the queues are on all nodes"
     many = [Subscription("shop.*", "mail", name) for name in names]
-    assert app.run(subscribe(app.bus_keys, many)) == ["new"] * 8
+    assert app.engine.run(subscribe(app.engine.bus_keys, many)) == ["new"] * 8
     log = Log("shop:notifications", 60_000)
     ids = [new_id() for _ in range(4)]
     for blocking, id in enumerate(ids[:2]):
-        plan = publish_and_deliver(app.bus_keys, app.keys_of, "shop.sold", id, BODY, log=log)
-        event = app.run(plan) if blocking else await app.arun(plan)
+        plan = publish_and_deliver(app.engine.bus_keys, app.engine.keys_of, "shop.sold", id, BODY, log=log)
+        event = app.engine.run(plan) if blocking else await app.engine.arun(plan)
         assert len(event.to) == 8
     for id in ids[2:]:
-        await app.arun(publish(app.bus_keys, "shop.sold", id, BODY, log=log))
-    assert await app.arun(sweep(app.bus_keys)) is not None
+        await app.engine.arun(publish(app.engine.bus_keys, "shop.sold", id, BODY, log=log))
+    assert await app.engine.arun(sweep(app.engine.bus_keys)) is not None
 
     async def is_done() -> bool:
-        await app.arun(relay_events(app.bus_keys, app.keys_of, 1000))
-        return not await app.arun(Call([b"HLEN", app.bus_keys.key("letters")]))
+        await app.engine.arun(relay_events(app.engine.bus_keys, app.engine.keys_of, 1000))
+        return not await app.engine.arun(Call([b"HLEN", app.engine.bus_keys.key("letters")]))
 
     await aeventually(is_done, what="the outbox messages that were not delivered")
     for name in names:
         assert sorted(one.id for one in await app.queue(name).ajobs()) == sorted(ids)
-        assert (await app.arun(lag(app.keys_of(name)))).waiting == 4
-        assert await app.arun(unsubscribe(app.bus_keys, name))
-    assert app.run(subscriptions(app.bus_keys)) == []
+        assert (await app.engine.arun(lag(app.engine.keys_of(name)))).waiting == 4
+        assert await app.engine.arun(unsubscribe(app.engine.bus_keys, name))
+    assert app.engine.run(subscriptions(app.engine.bus_keys)) == []
     await aeventually(is_done, what="the queues are cleared")
     for name in names:
         assert (await app.queue(name).astats()).living == 0

@@ -183,7 +183,7 @@ def late_app(app_factory: AppFactory) -> Relevo:
 @pytest.fixture
 def desks(late_app: Relevo, server: Server) -> Iterator[list[Desk]]:
     """Its two queues."""
-    yield [Desk(late_app.client.run, late_app.keys_of(queue), server) for queue in ("default", "other")]
+    yield [Desk(late_app.engine.client.run, late_app.engine.keys_of(queue), server) for queue in ("default", "other")]
 
 
 def flow_of(app: Relevo, *, watched: bool = False) -> Flow[Any, Any]:
@@ -210,21 +210,25 @@ def made_slowly(
     app: Relevo, desks: list[Desk], before: str, ms: int, *, is_gone: bool = False, is_watched: bool = False
 ) -> Workflow[Any]:
     """Store a flow; its maker stalls before its last call of a kind, and all that is due until then is done."""
-    last = {"push_rich": 3, "hear": 1}[before]
+    last = {"engine/push_with_options": 3, "workflows/notify_dependents": 1}[before]
     calls: list[str] = []
 
     def stall(name: str, call: Call[Any]) -> None:
         calls.append(name)
         if name == before and calls.count(name) == last:
             desks[0].advance(ms)
-            app.run(app.relay("default", "other"))
+            app.engine.run(app.engine.relay("default", "other"))
             if is_gone:  # the time limits of keys are those of the server, which lives in another time
                 remove_flows(desks[0])
 
     try:
-        flow: Workflow[Any] = step_by_step(app.run, stored(Rows(app, flow_of(app, watched=is_watched))), stall)
+        flow: Workflow[Any] = step_by_step(
+            app.engine.run, stored(Rows(app.engine, flow_of(app, watched=is_watched))), stall
+        )
     finally:
-        assert (calls.count("push_rich"), calls.count("hear") > 0) == (3, True), "the workflow, two queues, its gate"
+        assert (calls.count("engine/push_with_options"), calls.count("workflows/notify_dependents") > 0) == (3, True), (
+            "the workflow, two queues, its gate"
+        )
     return flow
 
 
@@ -243,7 +247,7 @@ def test_a_flow_of_two_queues_is_founded_when_all_of_it_is_in_place(late_app: Re
     flow.cancel()
 
 
-@pytest.mark.parametrize("before", ["push_rich", "hear"])
+@pytest.mark.parametrize("before", ["engine/push_with_options", "workflows/notify_dependents"])
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_a_client_that_stalls_too_long_gets_an_error_and_nothing_of_its_workflow_runs(
     late_app: Relevo, desks: list[Desk], server: Server, before: str, is_gone: bool
@@ -252,7 +256,7 @@ def test_a_client_that_stalls_too_long_gets_an_error_and_nothing_of_its_workflow
     with pytest.raises(ServerUnavailable, match="storing the workflow took too long: its parts were given up"):
         made_slowly(late_app, desks, before, GATE_MS + 1, is_gone=is_gone, is_watched=True)
     desks[0].advance(GATE_MS + 1)
-    late_app.run(late_app.relay("default", "other"))
+    late_app.engine.run(late_app.engine.relay("default", "other"))
     for desk in desks:
         stats = desk.stats()
         assert (stats.living, outbox(desk)) == (0, {})
@@ -265,9 +269,9 @@ def test_a_maker_that_lost_the_reply_to_its_last_call_has_founded_its_workflow(
     late_app: Relevo, desks: list[Desk]
 ) -> None:
     def lose_the_reply(name: str, call: Call[Any]) -> None:
-        if name == "hear":
-            late_app.run(call)
+        if name == "workflows/notify_dependents":
+            late_app.engine.run(call)
 
-    flow = step_by_step(late_app.run, stored(Rows(late_app, flow_of(late_app))), lose_the_reply)
+    flow = step_by_step(late_app.engine.run, stored(Rows(late_app.engine, flow_of(late_app))), lose_the_reply)
     assert desks[0].stats().ready == 3, "it runs"
     flow.cancel()

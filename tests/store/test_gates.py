@@ -130,7 +130,7 @@ def test_a_push_of_gated_jobs_that_is_repeated_stores_them_once(desk: Desk) -> N
 
 
 def test_an_outbox_message_starts_a_workflow_whose_members_are_stored(desk: Desk, app: Relevo, server: Server) -> None:
-    there = Desk(desk.run, app.keys_of(ODD), server)
+    there = Desk(desk.run, app.engine.keys_of(ODD), server)
     (here_id,), (there_id, other_id) = gated(desk), gated(there, 2)
     gates = [("default", gate_of(here_id)), (ODD, gate_of(there_id)), ("nowhere", gate_of(new_id()))]
     flow = workflow(desk, 3, gated=True)
@@ -140,10 +140,10 @@ def test_an_outbox_message_starts_a_workflow_whose_members_are_stored(desk: Desk
     assert desk.claim() == []
     start = outbox(desk)[flow + ".start"].encode()
     for _ in range(2):
-        assert desk.run(app.relay("default")) in (0, 1)
+        assert desk.run(app.engine.relay("default")) in (0, 1)
         assert (desk.members("ready"), there.members("ready")) == ([here_id], [there_id, other_id])
         assert outbox(desk) == outbox(there) == {}
-        desk.run(deliver(app.keys_of, desk.keys, [("again", start)], 1000))
+        desk.run(deliver(app.engine.keys_of, desk.keys, [("again", start)], 1000))
     assert bag(desk, flow)["open"] == "3"
     desk.ask("DEL", f"carried:{flow}")
 
@@ -161,7 +161,7 @@ def push_child(desk: Desk, app: Relevo) -> Callable[..., str]:
             by_queue.setdefault(queue, []).append((parent, policy))
         needs = needs_of(len(parents), KEEP_MS, gated=True)
         job = NewJob(id or new_id(), 100, BODY.encode(), name=name, scope=scope if name else "", needs=needs)
-        owners: list[str] = desk.run(push_dependents(app.keys_of, "default", [job], by_queue, 1000))
+        owners: list[str] = desk.run(push_dependents(app.engine.keys_of, "default", [job], by_queue, 1000))
         return owners[0]
 
     return push
@@ -170,14 +170,14 @@ def push_child(desk: Desk, app: Relevo) -> Callable[..., str]:
 def test_a_job_waits_for_living_parents_in_any_queues(
     desk: Desk, app: Relevo, server: Server, push_child: Callable[..., str]
 ) -> None:
-    there = Desk(desk.run, app.keys_of(ODD), server)
+    there = Desk(desk.run, app.engine.keys_of(ODD), server)
     (here_id,), (there_id,) = desk.push(BODY), there.push(BODY)
     child = push_child((here_id, "default", "c"), (there_id, ODD, "c"))
     assert (state_of(desk, child), outbox(desk)) == ("waiting", {})
     for where, id in ((there, there_id), (desk, here_id)):
         assert state_of(desk, child) == "waiting"
         end(where, id, "plain")
-        desk.run(app.relay(ODD, "default"))
+        desk.run(app.engine.relay(ODD, "default"))
     assert state_of(desk, child) == "ready"
 
 
@@ -243,7 +243,9 @@ def test_the_error_of_a_lost_parent_lists_what_was_enqueued_before(desk: Desk, a
             desk.run(clear_one(desk, parent))
 
     with pytest.raises(UnknownJob, match=f"The first {CHUNK:,} jobs were enqueued"):
-        step_by_step(desk.run, push_dependents(app.keys_of, "default", jobs, {"default": [(parent, "c")]}, 1000), lose)
+        step_by_step(
+            desk.run, push_dependents(app.engine.keys_of, "default", jobs, {"default": [(parent, "c")]}, 1000), lose
+        )
     assert state_of(desk, jobs[-1].id) == "unknown"
     relayed(desk)
     assert outbox(desk) == {}
@@ -271,7 +273,7 @@ def test_more_parents_and_children_than_fit_in_one_call(desk: Desk, app: Relevo)
     needs = needs_of(many, KEEP_MS, gated=True)
     jobs = [NewJob(new_id(), 100, BODY.encode(), needs=needs) for _ in range(2)]
     named: list[tuple[str, Policy]] = [(id, "c") for id in parents]
-    owners = desk.run(push_dependents(app.keys_of, "default", jobs, {"default": named}, 1000))
+    owners = desk.run(push_dependents(app.engine.keys_of, "default", jobs, {"default": named}, 1000))
     assert owners == [job.id for job in jobs]
     assert {bag(desk, id)["open"] for id in owners} == {str(many - many // 2)}
     for id in parents[many // 2 :]:

@@ -27,7 +27,7 @@ def bus(app_factory: AppFactory, server: Server) -> Bus:
 @pytest.fixture
 def shop(bus: Bus) -> Desk:
     """Where the log of the service `shop` is."""
-    return Desk(bus.run, bus.app.keys_of(SHOP.queue), bus.server)
+    return Desk(bus.run, bus.app.engine.keys_of(SHOP.queue), bus.server)
 
 
 def page(shop: Desk, **which: Any) -> LogPage:
@@ -61,9 +61,9 @@ def test_an_event_is_logged_when_it_is_delivered(bus: Bus, shop: Desk) -> None:
 def test_an_event_without_subscribers_is_logged(bus: Bus, shop: Desk) -> None:
     """Later subscriptions can catch up with it."""
     calls: list[str] = []
-    plan = publish_and_deliver(bus.keys, bus.app.keys_of, "shop.sold", id := new_id(), BODY, log=SHOP)
+    plan = publish_and_deliver(bus.keys, bus.app.engine.keys_of, "shop.sold", id := new_id(), BODY, log=SHOP)
     step_by_step(bus.run, plan, lambda name, _: calls.append(name))
-    assert calls == ["publish", "log", "errands"]
+    assert calls == ["bus/publish_event", "bus/log_events", "engine/take_outbox"]
     assert ids(shop) == [id]
     assert bus.outbox() == {}
 

@@ -124,11 +124,11 @@ def test_an_outbox_message_of_a_wait_limit_taken_before_the_retry_changes_nothin
 def test_dependents_of_a_cleared_job_are_cancelled(
     desk: Desk, app: Relevo, server: Server, policy: Policy, becomes: str
 ) -> None:
-    there = Desk(desk.run, app.keys_of("other"), server)
+    there = Desk(desk.run, app.engine.keys_of("other"), server)
     parent, child = desk.push_one(BODY), waiting(there)
     desk.run(follow(desk.keys, parent, [Edge(child, "other", policy)]))
     assert desk.run(clear(desk.keys)) == (1, True)
-    desk.run(app.relay("default"))
+    desk.run(app.engine.relay("default"))
     assert (state_of(there, child), outbox(desk)) == (becomes, {})
     if becomes == "cancelled":
         assert message_of(there, child) == f"it depends on {parent}, which is removed"
@@ -223,12 +223,12 @@ def test_retrying_a_job_whose_parent_failed_names_the_parent(desk: Desk, app: Re
     relayed(desk)
     refused = f"job {child} cannot run again by itself: a job that it depends on has failed"
     with pytest.raises(JobError, match=refused):
-        Job(app, child, "default").retry()
+        Job(app.engine, child, "default").retry()
     assert state_of(desk, child) == "cancelled"
-    assert Job(app, parent, "default").retry() is True
+    assert Job(app.engine, parent, "default").retry() is True
     assert state_of(desk, child) == "waiting"
     end(desk, parent, "dead")
     relayed(desk)
     desk.run(discard(desk.keys, [parent]))
     with pytest.raises(JobError, match=refused):
-        Job(app, child, "default").retry()
+        Job(app.engine, child, "default").retry()

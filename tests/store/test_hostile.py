@@ -53,7 +53,7 @@ def stranger_server(engine: str, tmp_path_factory: pytest.TempPathFactory) -> It
 def desk(stranger_server: Server) -> Iterator[Desk]:
     """An empty queue on that server."""
     app = TimedApp("own", url=stranger_server.url, env="test", **PATIENT)
-    desk = Desk(app.client.run, app.keys_of("default"), stranger_server)
+    desk = Desk(app.engine.client.run, app.engine.keys_of("default"), stranger_server)
     forget(desk)
     yield desk
     app.close()
@@ -331,7 +331,7 @@ def test_results_are_kept_although_the_server_refuses_to_publish(
     first, second = desk.push("{}", "{}")
     assert desk.run(attach(desk.keys, first, b"{x}:inbox:p"))
     assert desk.claim(2) == [first, second]
-    muted = Desk(mute.client.run, mute.keys_of("default"), stranger_server)
+    muted = Desk(mute.engine.client.run, mute.engine.keys_of("default"), stranger_server)
     muted.turn(0, kept([first, second], record=RECORD))
     assert [desk.record(id) for id in (first, second)] == [RECORD, RECORD]
     (fault,) = desk.run(vitals(desk.keys, "default")).faults.values()
@@ -344,7 +344,7 @@ def test_a_user_who_may_not_rename_gets_an_error_that_names_the_key(stranger_ser
     weak = TimedApp("own", url=stranger_server.url.replace("127.", "weak:secret@127."), env="test", **PATIENT)
     put(desk, "ready", "string")
     with pytest.raises(ServerRefused, match=r":ready holds a value of another type"):
-        Desk(weak.client.run, weak.keys_of("default"), stranger_server).push()
+        Desk(weak.engine.client.run, weak.engine.keys_of("default"), stranger_server).push()
     found = desk.run(vitals(desk.keys, "default"))
     assert "may not rename" in found.faults["ready"].text or "set aside" in found.faults["ready"].text
     (reason,) = [one for one in judge(found, Limits(), workers=1) if one.measure == "keys"]

@@ -127,7 +127,7 @@ def test_a_failed_save_to_disk_refuses_calls_and_names_the_disk(engine: str, tmp
     with Server(engine, directory=tmp_path, config=config) as server:
         Clock(server).start()
         app = TimedApp("own", url=server.url, env="test", **PATIENT)
-        desk = Desk(app.client.run, app.keys_of("default"), server)
+        desk = Desk(app.engine.client.run, app.engine.keys_of("default"), server)
         desk.push()
         (tmp_path / "snapshot.rdb").mkdir()  # where a directory is, no file can be put
         server.command("BGSAVE")

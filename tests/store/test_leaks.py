@@ -123,7 +123,7 @@ def test_a_closed_gate_is_a_leak_once_nothing_is_behind_it(desk: Desk, app: Rele
 
 
 def test_a_key_of_the_app_outside_its_queues_needs_an_end(app: Relevo, server: Server) -> None:
-    server.command("SET", app.keys.worker("w1"), "{}")
+    server.command("SET", app.engine.keys.worker("w1"), "{}")
     assert len(leaks(server, app.name)) == 1
-    server.command("EXPIRE", app.keys.worker("w1"), 10)
+    server.command("EXPIRE", app.engine.keys.worker("w1"), 10)
     assert leaks(server, app.name) == []

@@ -310,7 +310,7 @@ def test_an_outbox_message_that_leads_nowhere_delays_no_other(desk: Desk, app: R
         desk.ask("HSET", "letters", id, text)
         desk.ask("ZADD", "errands", 1, id)
     end(desk, parent, "plain")
-    assert desk.run(app.relay("default")) == len(POISON[poison]) + 1
+    assert desk.run(app.engine.relay("default")) == len(POISON[poison]) + 1
     assert (outbox(desk), state_of(desk, child)) == ({}, "ready")
 
 
@@ -327,21 +327,21 @@ def test_an_outbox_message_to_an_unknown_job_changes_nothing(desk: Desk) -> None
 
 def test_one_relay_follows_outbox_messages_through_many_queues(desk: Desk, app: Relevo, server: Server) -> None:
     queues = ["default", "50% off: {a}", "b b", "default"]
-    desks = [Desk(desk.run, app.keys_of(queue), server) for queue in queues]
+    desks = [Desk(desk.run, app.engine.keys_of(queue), server) for queue in queues]
     ids = [desk.push_one(BODY)]
     for before, here, queue in zip(desks, desks[1:], queues[1:], strict=False):
         child = waiting(here)
         assert before.run(follow(before.keys, ids[-1], [Edge(child, queue)])) == ("", 0)
         ids.append(child)
     end(desk, ids[0], "dead")
-    assert desk.run(relay(app.keys_of, ["default"], 1000)) == 3
+    assert desk.run(relay(app.engine.keys_of, ["default"], 1000)) == 3
     assert [state_of(here, id) for here, id in zip(desks, ids, strict=True)] == ["dead", *["cancelled"] * 3]
     assert reviving(desk, ids[0]) == 2
-    assert desk.run(relay(app.keys_of, queues, 1000)) == 3
+    assert desk.run(relay(app.engine.keys_of, queues, 1000)) == 3
     assert [state_of(here, id) for here, id in zip(desks, ids, strict=True)] == ["ready", *["waiting"] * 3]
     for here, id in zip(desks, ids, strict=True):
         end(here, id, "plain")
-        desk.run(relay(app.keys_of, queues, 1000))
+        desk.run(relay(app.engine.keys_of, queues, 1000))
     assert all(here.stats().living == 0 for here in desks)
     assert all(outbox(here) == {} for here in desks)
 

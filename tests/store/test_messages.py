@@ -313,7 +313,7 @@ def test_a_name_is_free_again_after_its_time(desk: Desk) -> None:
 
 
 def test_names_of_different_queues_are_different(app: Relevo, desk: Desk, server: Server) -> None:
-    other = Desk(desk.run, app.keys_of("other"), server)
+    other = Desk(desk.run, app.engine.keys_of("other"), server)
     first, second = sent(desk, name=NAME), sent(other, name=NAME)
     assert (desk.drain(), other.drain()) == ([first], [second])
 

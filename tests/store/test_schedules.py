@@ -509,7 +509,7 @@ def test_several_schedules_are_looked_at_together(desk: Desk) -> None:
 
 
 def test_the_app_knows_the_queue_of_each_schedule(app: Relevo) -> None:
-    run, keys = app.run, app.keys
+    run, keys = app.engine.run, app.engine.keys
     assert run(store.homes(keys)) == {}
     assert run(store.home(keys, "nightly")) is None
     run(store.settle_in(keys, "nightly", "reports"))

@@ -93,50 +93,50 @@ def test_a_worker_that_leaves_gets_what_was_handed_over_in_the_last_moment(desk:
 def test_a_worker_is_listed_while_it_renews_its_presence(app: Relevo) -> None:
     info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
     for _ in range(2):
-        app.run(present(app.keys, info))
-        app.run(listed(app.keys, info.id))
-    now_ms = app.run(app.now_ms())
-    assert app.run(roll(app.keys, now_ms)) == ([info], [])
-    app.run(gone(app.keys, "w1"))
-    app.run(gone(app.keys, "w1"))
-    assert app.run(roll(app.keys, now_ms)) == ([], [])
+        app.engine.run(present(app.engine.keys, info))
+        app.engine.run(listed(app.engine.keys, info.id))
+    now_ms = app.engine.run(app.engine.now_ms())
+    assert app.engine.run(roll(app.engine.keys, now_ms)) == ([info], [])
+    app.engine.run(gone(app.engine.keys, "w1"))
+    app.engine.run(gone(app.engine.keys, "w1"))
+    assert app.engine.run(roll(app.engine.keys, now_ms)) == ([], [])
 
 
 def test_a_silent_worker_is_listed_as_lost_for_a_quarter_of_an_hour(app: Relevo, desk: Desk) -> None:
     """However often it is read: the answer must not depend on earlier readers."""
-    app.run(present(app.keys, WorkerInfo("w1", "host", 7, ("default",), 10, 1)))
-    app.run(listed(app.keys, "w1"))
-    desk.server.command("PEXPIRE", app.keys.worker("w1"), 1)
-    eventually(lambda: not desk.server.command("EXISTS", app.keys.worker("w1")))
-    now_ms = int(desk.server.command("ZSCORE", app.keys.workers, "w1"))
+    app.engine.run(present(app.engine.keys, WorkerInfo("w1", "host", 7, ("default",), 10, 1)))
+    app.engine.run(listed(app.engine.keys, "w1"))
+    desk.server.command("PEXPIRE", app.engine.keys.worker("w1"), 1)
+    eventually(lambda: not desk.server.command("EXISTS", app.engine.keys.worker("w1")))
+    now_ms = int(desk.server.command("ZSCORE", app.engine.keys.workers, "w1"))
     for _ in range(2):
-        assert app.run(roll(app.keys, now_ms)) == ([], ["w1"])
-    assert app.run(roll(app.keys, now_ms + LOST_MS + 1)) == ([], [])
-    assert app.run(roll(app.keys, now_ms)) == ([], ["w1"]), "reading changes nothing"
+        assert app.engine.run(roll(app.engine.keys, now_ms)) == ([], ["w1"])
+    assert app.engine.run(roll(app.engine.keys, now_ms + LOST_MS + 1)) == ([], [])
+    assert app.engine.run(roll(app.engine.keys, now_ms)) == ([], ["w1"]), "reading changes nothing"
 
 
 def test_workers_forget_those_that_have_been_silent_for_longer(app: Relevo, desk: Desk) -> None:
     info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
-    app.run(present(app.keys, info))
+    app.engine.run(present(app.engine.keys, info))
     for id in ("w1", "w2"):
-        app.run(listed(app.keys, id))
-    now_ms = app.run(app.now_ms())
+        app.engine.run(listed(app.engine.keys, id))
+    now_ms = app.engine.run(app.engine.now_ms())
     for _ in range(2):
-        app.run(forget_lost(app.keys, now_ms))
-        assert desk.server.command("ZCARD", app.keys.workers) == 2, "not before they were listed as lost"
+        app.engine.run(forget_lost(app.engine.keys, now_ms))
+        assert desk.server.command("ZCARD", app.engine.keys.workers) == 2, "not before they were listed as lost"
     for _ in range(2):
-        app.run(forget_lost(app.keys, now_ms + LOST_MS + 1_000))
-        assert desk.server.command("ZRANGE", app.keys.workers, 0, -1) == [b"w1"], "one that lives stays"
+        app.engine.run(forget_lost(app.engine.keys, now_ms + LOST_MS + 1_000))
+        assert desk.server.command("ZRANGE", app.engine.keys.workers, 0, -1) == [b"w1"], "one that lives stays"
 
 
 def test_malformed_entries_of_the_worker_list_are_skipped(app: Relevo, desk: Desk) -> None:
     info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
-    app.run(present(app.keys, info))
+    app.engine.run(present(app.engine.keys, info))
     for id in ("w1", "w2", b"\xff"):
-        desk.server.command("ZADD", app.keys.workers, app.run(app.now_ms()), id)
-    desk.server.command("SET", app.keys.worker("w2"), '{"id":"w2","host":5}', "EX", 60)
-    assert app.run(roll(app.keys, app.run(app.now_ms()))) == ([info], ["\ufffd"])
-    desk.server.command("DEL", app.keys.workers)
+        desk.server.command("ZADD", app.engine.keys.workers, app.engine.run(app.engine.now_ms()), id)
+    desk.server.command("SET", app.engine.keys.worker("w2"), '{"id":"w2","host":5}', "EX", 60)
+    assert app.engine.run(roll(app.engine.keys, app.engine.run(app.engine.now_ms()))) == ([info], ["\ufffd"])
+    desk.server.command("DEL", app.engine.keys.workers)
 
 
 # --- abandon

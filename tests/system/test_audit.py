@@ -39,9 +39,9 @@ def of_commands(server: Server, app: Relevo, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_entries_are_listed_newest_first_with_author_and_count_and_expire(bus: Relevo) -> None:
-    trail = bus.bus_keys.key("audit")
+    trail = bus.engine.bus_keys.key("audit")
     bus.audit.note("queue.pause", who="ana@desk", via="http", queue="mails", reason=None)
-    await bus.arun(Call([b"XADD", trail, b"*", b"s", b"no JSON"]))
+    await bus.engine.arun(Call([b"XADD", trail, b"*", b"s", b"no JSON"]))
     await bus.audit.anote("dead.retry", count=7)
     retried, paused = bus.audit.list()
     assert [retried] == await bus.audit.alist(limit=1)
@@ -50,7 +50,7 @@ async def test_entries_are_listed_newest_first_with_author_and_count_and_expire(
     assert (paused.what, paused.who, paused.via) == ("queue.pause", "ana@desk", "http")
     assert paused.about == {"queue": "mails"}
     assert retried.at_ms >= paused.at_ms > 1_700_000_000_000
-    assert 0 < await bus.arun(Call([b"PTTL", trail])) <= 90 * 86_400_000
+    assert 0 < await bus.engine.arun(Call([b"PTTL", trail])) <= 90 * 86_400_000
 
 
 def test_command_shows_the_trail(server: Server, bus: Relevo) -> None:
@@ -186,11 +186,11 @@ def test_entries_about_dead_letters_are_equal_for_command_and_http(
 
 def test_old_entries_are_found_by_time(server: Server, bus: Relevo) -> None:
     """Ten thousand are kept, and a list has a thousand at the most."""
-    now_ms = bus.run(bus.now_ms())
+    now_ms = bus.engine.run(bus.engine.now_ms())
     for ago in (50, 26, 25, 3):  # as they were written then
         deed = b'{"app":"shop","who":"ana","via":"cli","what":"queue.pause","about":{"hours":%d}}' % ago
-        bus.run(Call([b"XADD", bus.bus_keys.key("audit"), b"%d-0" % (now_ms - ago * HOUR), b"d", deed]))
-    bus.run(Call([b"EXPIRE", bus.bus_keys.key("audit"), 600]))
+        bus.engine.run(Call([b"XADD", bus.engine.bus_keys.key("audit"), b"%d-0" % (now_ms - ago * HOUR), b"d", deed]))
+    bus.engine.run(Call([b"EXPIRE", bus.engine.bus_keys.key("audit"), 600]))
 
     def hours(deeds: Any) -> list[int]:
         return [deed["about"]["hours"] for deed in deeds]
@@ -340,6 +340,6 @@ async def test_no_number_of_refused_requests_displaces_a_deed(bus: Relevo) -> No
     assert {deed.what for deed in newest} == {REFUSED} and len(newest) == 1000
     (deed,) = await bus.audit.alist(what="queue")
     assert deed.who == "ana"
-    kept: int = await bus.arun(Call([b"XLEN", bus.bus_keys.own("audit", "refused")]))
+    kept: int = await bus.engine.arun(Call([b"XLEN", bus.engine.bus_keys.own("audit", "refused")]))
     assert MOST_REFUSED <= kept < MOST_REFUSED * 12 // 10
-    assert 0 < await bus.arun(Call([b"PTTL", bus.bus_keys.own("audit", "refused")])) <= 90 * 86_400_000
+    assert 0 < await bus.engine.arun(Call([b"PTTL", bus.engine.bus_keys.own("audit", "refused")])) <= 90 * 86_400_000

@@ -108,7 +108,7 @@ class Load:
         return await self.gateway.atallies()
 
     async def is_served(self) -> bool:
-        known: list[Subscription] = await self.gateway.arun(subscriptions(self.gateway.bus_keys))
+        known: list[Subscription] = await self.gateway.engine.arun(subscriptions(self.gateway.engine.bus_keys))
         return len(known) == 2
 
 

@@ -77,20 +77,20 @@ class Site:
 
     def forge(self, body: dict[str, Any] | bytes, *, queue: str = ACTIONS, waiter: str = "", id: str = "") -> str:
         """Put any body into a queue, as a process that can write to the server."""
-        id = id or self.app.new_id()
+        id = id or self.app.engine.new_id()
         raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
         assert raw.endswith(b"}")
-        call = send(self.app.keys_of(queue), id, raw[:-1], Place(100), lease_ms=12_000, waiter=waiter)
-        self.app.run(self.app.list_queue(queue))
-        assert self.app.run(call)[0] == "stored"
+        call = send(self.app.engine.keys_of(queue), id, raw[:-1], Place(100), lease_ms=12_000, waiter=waiter)
+        self.app.engine.run(self.app.engine.list_queue(queue))
+        assert self.app.engine.run(call)[0] == "stored"
         return id
 
     def promise(self, interim: bytes = b"") -> str:
         """A callback of the shop that waits for a reply."""
-        id = self.app.new_id()
+        id = self.app.engine.new_id()
         body = b'{"t":"shop.charged","i":"reply","m":{"o":"callback"},"a":[{}]}'
-        keys = self.app.keys_of(CALLBACKS)
-        self.app.run(
+        keys = self.app.engine.keys_of(CALLBACKS)
+        self.app.engine.run(
             promise(keys, CALLBACKS, id, Place(100), body, timeout_ms=60_000, failure_ms=60_000, interim=interim)
         )
         return id
@@ -102,9 +102,11 @@ class Site:
         found = {letter.id: letter.reason for letter in await self.app.dead.alist(queue=queue, limit=100)}
         assert found == dict.fromkeys(forged, reason)
         for name in (queue, CALLBACKS):
-            texts: list[bytes] = await self.app.arun(Call([b"HKEYS", self.app.keys_of(name).key("letters")]))
+            texts: list[bytes] = await self.app.engine.arun(
+                Call([b"HKEYS", self.app.engine.keys_of(name).key("letters")])
+            )
             assert [text for text in texts if not text.endswith(b".late")] == []
-        assert not await self.app.arun(Call([b"EXISTS", self.app.keys_of(queue).key("waiters")]))
+        assert not await self.app.engine.arun(Call([b"EXISTS", self.app.engine.keys_of(queue).key("waiters")]))
         await self.shop.asend("billing.charge", {"cents": 7})
         await drain(self.app)
         assert self.ran == [7], "the worker goes on"
@@ -204,7 +206,7 @@ async def test_reply_addresses_work_without_prefix_or_env(bus_factory: AppFactor
     """The service's name keeps the test apart where the prefix does not."""
     named = {"prefix": "" if shape != "no env" else None, "env": "" if shape != "no prefix" else None}
     app = bus_factory(**{name: value for name, value in named.items() if value is not None})
-    own = f"b{app.new_id()}"
+    own = f"b{app.engine.new_id()}"
     billing, shop, got = app.service(f"{own}-billing"), app.service(f"{own}-shop"), list[str]()
 
     @billing.action("charge")
@@ -235,8 +237,8 @@ async def test_a_forged_message_that_expires_or_is_cancelled_notifies_no_process
         body["x"] = 1
     id = site.forge(body, waiter=waiter)
     if how == "cancelled":  # it was cancelled while a worker that died had it
-        keys = site.app.keys_of(ACTIONS)
-        site.app.run(Call([b"HSET", keys.key("claims"), id, "1 nobody 0 c"]))
+        keys = site.app.engine.keys_of(ACTIONS)
+        site.app.engine.run(Call([b"HSET", keys.key("claims"), id, "1 nobody 0 c"]))
     await drain(site.app)
     assert heard() == []
     assert (site.ran, site.app.queue(CALLBACKS).stats().waiting) == ([], 1)
@@ -399,10 +401,10 @@ async def test_a_signed_callback_times_out(server: Server, bus_factory: AppFacto
 
 def stolen(site: Site, job: Any) -> tuple[str, bytes]:
     """A signed body as it stands in its queue, taken out of it."""
-    keys = site.app.keys_of(ACTIONS)
-    body: bytes = site.app.run(Call([b"HGET", keys.key("jobs"), job.id]))
+    keys = site.app.engine.keys_of(ACTIONS)
+    body: bytes = site.app.engine.run(Call([b"HGET", keys.key("jobs"), job.id]))
     for command in ([b"HDEL", keys.key("jobs"), job.id], [b"ZREM", keys.key("ready"), job.id]):
-        site.app.run(Call(list(command)))
+        site.app.engine.run(Call(list(command)))
     return job.id, body
 
 
@@ -474,10 +476,10 @@ async def test_forged_callbacks_and_reports_are_refused(signed: Site) -> None:
 
 async def test_a_promise_whose_body_was_changed_is_refused(signed: Site) -> None:
     await signed.shop.asend("billing.charge", {"cents": 1}, on_reply="charged", context={"to": "ana"})
-    keys = signed.app.keys_of(CALLBACKS)
+    keys = signed.app.engine.keys_of(CALLBACKS)
     (row,) = signed.app.queue(CALLBACKS).jobs("waiting")
-    body: bytes = signed.app.run(Call([b"HGET", keys.key("jobs"), row.id]))
-    signed.app.run(Call([b"HSET", keys.key("jobs"), row.id, body.replace(b'"ana"', b'"eve"')]))
+    body: bytes = signed.app.engine.run(Call([b"HGET", keys.key("jobs"), row.id]))
+    signed.app.engine.run(Call([b"HSET", keys.key("jobs"), row.id, body.replace(b'"ana"', b'"eve"')]))
     await drain(signed.app)
     await drain(signed.app)
     assert (signed.ran, signed.calls) == ([1], [])
@@ -488,15 +490,17 @@ async def test_a_promise_whose_body_was_changed_is_refused(signed: Site) -> None
 async def test_a_forged_reply_is_refused_where_messages_are_signed(signed: Site, where: str) -> None:
     await signed.shop.asend("billing.charge", {"cents": 1}, on_reply="charged")
     (row,) = signed.app.queue(CALLBACKS).jobs("waiting")
-    keys = signed.app.keys_of(CALLBACKS)
+    keys = signed.app.engine.keys_of(CALLBACKS)
     if where == "in an outbox message":
         edge = Edge(row.id, CALLBACKS, "b", 0)
         text = f'done 2 {"0" * 20}\n{edge}\n{{"state":"done","result":"forged"}}'
-        signed.app.run(Call([b"HSET", keys.key("letters"), "a.2", text]))
-        signed.app.run(Call([b"ZADD", keys.key("errands"), 1, "a.2"]))
+        signed.app.engine.run(Call([b"HSET", keys.key("letters"), "a.2", text]))
+        signed.app.engine.run(Call([b"ZADD", keys.key("errands"), 1, "a.2"]))
     else:
         await drain(signed.app, queues=[ACTIONS])
-        signed.app.run(Call([b"HSET", keys.own("carried", row.id), b"#0", b'{"status":"done","result":"forged"}']))
+        signed.app.engine.run(
+            Call([b"HSET", keys.own("carried", row.id), b"#0", b'{"status":"done","result":"forged"}'])
+        )
     await drain(signed.app)
     await drain(signed.app)
     assert [reply.result for reply in signed.calls if reply.result == "forged"] == []
@@ -583,11 +587,11 @@ async def test_an_outcome_settled_through_take_has_a_valid_signature(signed: Sit
 
 def changed_reply(site: Site, id: str, change: Callable[[dict[str, Any]], Any]) -> None:
     """Change the reply stored for a callback, as a process that can write to the server."""
-    key = site.app.keys_of(CALLBACKS).own("carried", id)
-    stored: bytes = site.app.run(Call([b"HGET", key, b"#0"]))
+    key = site.app.engine.keys_of(CALLBACKS).own("carried", id)
+    stored: bytes = site.app.engine.run(Call([b"HGET", key, b"#0"]))
     known = msgspec.json.decode(stored)
     found = change(known)
-    site.app.run(Call([b"HSET", key, b"#0", msgspec.json.encode(known if found is None else found)]))
+    site.app.engine.run(Call([b"HSET", key, b"#0", msgspec.json.encode(known if found is None else found)]))
 
 
 TAMPERED: dict[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
@@ -623,7 +627,7 @@ async def test_a_signed_reply_that_was_changed_in_any_part_is_refused(signed: Si
     rows = signed.app.queue(CALLBACKS).jobs("ready", limit=100)
     changed: dict[str, str] = {}
     for row in rows:
-        body: bytes = signed.app.run(Call([b"HGET", signed.app.keys_of(CALLBACKS).key("jobs"), row.id]))
+        body: bytes = signed.app.engine.run(Call([b"HGET", signed.app.engine.keys_of(CALLBACKS).key("jobs"), row.id]))
         (changed[row.id],) = (what for what in TAMPERED if f"<{what}>".encode() in body)
         changed_reply(signed, row.id, TAMPERED[changed[row.id]][1])
     assert sorted(changed.values()) == sorted(TAMPERED)
@@ -638,12 +642,12 @@ async def test_a_reply_to_another_message_is_refused(signed: Site) -> None:
     for cents in (1, 2):
         await signed.shop.asend("billing.charge", {"cents": cents}, on_reply="charged", context=cents)
     await drain(signed.app, queues=[ACTIONS])
-    keys = signed.app.keys_of(CALLBACKS)
+    keys = signed.app.engine.keys_of(CALLBACKS)
     first, second = (keys.own("carried", row.id) for row in signed.app.queue(CALLBACKS).jobs("ready"))
-    one: bytes = signed.app.run(Call([b"HGET", first, b"#0"]))
-    two: bytes = signed.app.run(Call([b"HGET", second, b"#0"]))
-    signed.app.run(Call([b"HSET", first, b"#0", two]))
-    signed.app.run(Call([b"HSET", second, b"#0", one]))
+    one: bytes = signed.app.engine.run(Call([b"HGET", first, b"#0"]))
+    two: bytes = signed.app.engine.run(Call([b"HGET", second, b"#0"]))
+    signed.app.engine.run(Call([b"HSET", first, b"#0", two]))
+    signed.app.engine.run(Call([b"HSET", second, b"#0", one]))
     await drain(signed.app)
     assert signed.calls == []
 
@@ -660,8 +664,8 @@ async def test_a_forged_answer_to_a_request_is_refused(signed: Site) -> None:
     async with answering(app):
         asking = asyncio.create_task(signed.shop.arequest("billing.slow", timeout=PATIENCE))
         await aeventually(lambda: job, what="it runs")
-        inbox: bytes = await app.arun(Call([b"HGET", app.keys_of(ACTIONS).key("waiters"), job[0]]))
-        await app.arun(Call([b"PUBLISH", inbox, job[0].encode() + b'{"state":"done","result":"forged"}']))
+        inbox: bytes = await app.engine.arun(Call([b"HGET", app.engine.keys_of(ACTIONS).key("waiters"), job[0]]))
+        await app.engine.arun(Call([b"PUBLISH", inbox, job[0].encode() + b'{"state":"done","result":"forged"}']))
         with pytest.raises((RemoteError, RequestTimeout)) as refused:
             await asking
         assert "forged" not in str(refused.value)
@@ -674,21 +678,21 @@ LARGE = "x" * 100_000
 
 def carried(app: Relevo, queue: str = ACTIONS) -> dict[str, int]:
     """What lies beside the messages of a queue: id and milliseconds left, -1 for no limit of its own."""
-    head = app.keys_of(queue).key("carried") + b":"
+    head = app.engine.keys_of(queue).key("carried") + b":"
     found: dict[str, int] = {}
     cursor = b"0"
     while True:
-        page: tuple[bytes, list[bytes]] = app.run(Call([b"SCAN", cursor, b"MATCH", head + b"*", b"COUNT", 1000]))
+        page: tuple[bytes, list[bytes]] = app.engine.run(Call([b"SCAN", cursor, b"MATCH", head + b"*", b"COUNT", 1000]))
         cursor = page[0]
         for key in page[1]:
-            left: int = app.run(Call([b"PTTL", key]))
+            left: int = app.engine.run(Call([b"PTTL", key]))
             found[key.removeprefix(head).decode()] = left
         if cursor == b"0":
             return found
 
 
 def size_in_queue(app: Relevo, id: str) -> int:
-    body: bytes = app.run(Call([b"HGET", app.keys_of(ACTIONS).key("jobs"), id]))
+    body: bytes = app.engine.run(Call([b"HGET", app.engine.keys_of(ACTIONS).key("jobs"), id]))
     return len(body)
 
 
@@ -751,7 +755,7 @@ async def test_large_data_is_kept_for_retries_and_as_long_as_the_dead_letter(lar
         await aeventually(large.app.dead.alist, what="a dead letter")
     assert texts == [len(LARGE)] * 3
     ((id, left),) = carried(large.app).items()
-    record: int = large.app.run(Call([b"PTTL", large.app.keys_of(ACTIONS).own("ended", job.id)]))
+    record: int = large.app.engine.run(Call([b"PTTL", large.app.engine.keys_of(ACTIONS).own("ended", job.id)]))
     assert id == job.id
     assert 3_000_000 < left <= 3_600_000 and abs(left - record) < 300_000, "as long as its record"
     assert await large.app.dead.aretry([job.id]) == 1
@@ -772,7 +776,7 @@ async def test_a_cancelled_message_with_large_data_runs_when_retried(large: Site
 
 async def test_a_message_whose_large_data_is_gone_is_dead_lettered_and_calls_back(large: Site) -> None:
     job = await large.shop.asend("billing.charge", {"cents": 1, "text": LARGE}, on_reply="charged")
-    large.app.run(Call([b"DEL", large.app.keys_of(ACTIONS).own("carried", job.id)]))
+    large.app.engine.run(Call([b"DEL", large.app.engine.keys_of(ACTIONS).own("carried", job.id)]))
     await drain(large.app)
     await drain(large.app)
     assert (large.ran, large.statuses) == ([], ["failed"])
@@ -784,7 +788,7 @@ async def test_a_message_whose_large_data_is_gone_is_dead_lettered_and_calls_bac
 @pytest.mark.parametrize("data", [b'{"cents":6}', b"", b"null", b"no json", b"[]"])
 async def test_large_data_that_was_changed_is_refused_where_messages_are_signed(signed: Site, data: bytes) -> None:
     job = await signed.shop.asend("billing.charge", {"cents": 5, "text": LARGE}, on_reply="charged")
-    signed.app.run(Call([b"HSET", signed.app.keys_of(ACTIONS).own("carried", job.id), b"claim", data]))
+    signed.app.engine.run(Call([b"HSET", signed.app.engine.keys_of(ACTIONS).own("carried", job.id), b"claim", data]))
     await drain(signed.app)
     await drain(signed.app)
     assert (signed.ran, signed.calls) == ([], [])
@@ -795,7 +799,7 @@ async def test_large_data_that_was_changed_is_refused_where_messages_are_signed(
 @pytest.mark.parametrize("data", [b"", b"null", b"no json", b"[]", b'{"cents":"x"}', b"\xff"])
 async def test_malformed_large_data_is_dead_lettered(site: Site, data: bytes) -> None:
     job = await site.shop.asend("billing.charge", {"cents": 5, "text": LARGE})
-    site.app.run(Call([b"HSET", site.app.keys_of(ACTIONS).own("carried", job.id), b"claim", data]))
+    site.app.engine.run(Call([b"HSET", site.app.engine.keys_of(ACTIONS).own("carried", job.id), b"claim", data]))
     await drain(site.app)
     assert site.ran == []
     assert [letter.id for letter in await site.app.dead.alist()] == [job.id]
@@ -808,9 +812,9 @@ def test_large_data_of_a_sender_killed_before_the_message_was_stored_expires(sit
     def plan(service: Service) -> Any:
         data = {"text": LARGE}
         message, wanted = service._message("billing.charge", data, None, None, None, None, None, False, None, {})
-        return sending(site.app, message, wanted)
+        return sending(site.app.engine, message, wanted)
 
-    site.app.run(site.app.list_queue(ACTIONS))
+    site.app.engine.run(site.app.engine.list_queue(ACTIONS))
     total = sum(1 for _ in _calls(site.app, plan(site.shop)))
     assert site.app.queue(ACTIONS).clear() == 1
     assert total > 1
@@ -831,7 +835,7 @@ def _calls(app: Relevo, plan: Any) -> Iterator[None]:
             call = plan.send(answer)
         except StopIteration:
             return
-        answer = app.run(call)
+        answer = app.engine.run(call)
         yield
 
 

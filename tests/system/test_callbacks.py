@@ -379,10 +379,10 @@ async def test_plain_functions_report_too(ingestion: Ingestion, embedding: Embed
 
 async def serving(app: Relevo, queue: str, count: int) -> None:
     """Wait until this number of workers serves a queue."""
-    key = app.keys_of(queue).key("instances")
+    key = app.engine.keys_of(queue).key("instances")
 
     async def there() -> bool:
-        found: int = await app.arun(Call([b"ZCARD", key]))
+        found: int = await app.engine.arun(Call([b"ZCARD", key]))
         return found == count
 
     await aeventually(there, what=f"{count} workers serve {queue}")
@@ -506,8 +506,8 @@ async def test_a_callback_whose_handler_always_raises_is_dead_lettered_and_can_b
         await aeventually(lambda: len(seen) == 3, what="it runs again")
         await aeventually(lambda: not app.queue(CALLBACKS).stats().living, what="and is over")
     assert [str(one) for one in seen] == [str(({"text": "a", "numbers": [0.5]}, "c"))] * 3
-    bag = app.keys_of(CALLBACKS).own("carried", letter.id)
-    assert await app.arun(Call([b"EXISTS", bag])) == 0
+    bag = app.engine.keys_of(CALLBACKS).own("carried", letter.id)
+    assert await app.engine.arun(Call([b"EXISTS", bag])) == 0
 
 
 # --- the sender restarts
@@ -528,11 +528,11 @@ async def test_a_callback_whose_message_was_never_sent_times_out(times: Times) -
     message, wanted = ingestion.service._message(
         "embedding.generate", {"text": "x" * 200_000}, "ready", "gave_up", None, "1h", None, False, None, {}
     )
-    plan = sending(times.app, message, wanted)
+    plan = sending(times.app.engine, message, wanted)
     call = next(plan)
     while call.script is None or call.script.name != "promise":
-        call = plan.send(times.app.run(call))
-    times.app.run(call)
+        call = plan.send(times.app.engine.run(call))
+    times.app.engine.run(call)
     plan.close()
     await handled(ingestion, embedding)
     assert (ingestion.calls, embedding.ran, ingestion.waiting()) == ([], [], 1)
@@ -583,7 +583,7 @@ async def test_many_callbacks_with_every_kind_of_end_are_each_handled_once(times
     for job in jobs[::10]:
         await job.acancel()
     await asyncio.gather(drain(embedding.app), embedding.app.dead.aretry(all=True))
-    await ingestion.app.arun(ingestion.app.relay(ACTIONS, CALLBACKS))
+    await ingestion.app.engine.arun(ingestion.app.engine.relay(ACTIONS, CALLBACKS))
     for n in range(60, 70):
         await ingestion.asend(context=n, on_timeout="gave_up", timeout="1h")
     times.move(2 * HOUR)

@@ -45,12 +45,12 @@ from tests.working import drain, working
 
 def position(app: Relevo, job: str, name: str = "items") -> bytes | None:
     """What is kept of a loop."""
-    return app.run(kept(app.keys_of("default"), job, "p", name))
+    return app.engine.run(kept(app.engine.keys_of("default"), job, "p", name))
 
 
 def is_there(app: Relevo, job: str) -> bool:
     """Whether anything is kept of a job."""
-    return bool(app.run(Call([b"EXISTS", bag(app.keys_of("default"), job)])))
+    return bool(app.engine.run(Call([b"EXISTS", bag(app.engine.keys_of("default"), job)])))
 
 
 def looping(
@@ -722,7 +722,7 @@ async def test_a_loop_that_never_waits_is_cancelled(app: Relevo) -> None:
 async def test_a_worker_that_lost_its_lease_stops_the_job_at_its_next_checkpoint(app: Relevo, kind: str) -> None:
     """And it cannot settle the job."""
     worked_on: list[int] = []
-    keys = app.keys_of("default")
+    keys = app.engine.keys_of("default")
     ended: list[BaseException] = []
     func = looping(range(1_000_000), worked_on.append, ended=ended.append, every=0)[kind]
     task = app.task(name="work", retries=0)(func)
@@ -730,8 +730,8 @@ async def test_a_worker_that_lost_its_lease_stops_the_job_at_its_next_checkpoint
         job: Job[None] = await task.aenqueue()
         await aeventually(lambda: len(worked_on) > 5)
         # its lease ends, and another worker takes it
-        await app.arun(Call([b"ZADD", keys.key("running"), b"XX", 1, job.id]))
-        taken = await app.arun(turn(keys, "heir", Limits(60_000, 0, 10, 10), 1, Settled()))
+        await app.engine.arun(Call([b"ZADD", keys.key("running"), b"XX", 1, job.id]))
+        taken = await app.engine.arun(turn(keys, "heir", Limits(60_000, 0, 10, 10), 1, Settled()))
         assert [row[0].decode() for row in taken.lost] == [job.id]
         kept_then = position(app, job.id)
         await aeventually(lambda: ended)
@@ -740,7 +740,7 @@ async def test_a_worker_that_lost_its_lease_stops_the_job_at_its_next_checkpoint
         await aeventually(lambda: not worker.hands.runs)
     assert await job.astatus() is State.RUNNING, "at the other worker"
     row = Moved(job.id, 2, "done", 100, "", 1.0, 0, b"")
-    assert (await app.arun(turn(keys, "heir", Limits(1000, 0, 10, 10), 0, Settled(moved=[row])))).refused == []
+    assert (await app.engine.arun(turn(keys, "heir", Limits(1000, 0, 10, 10), 0, Settled(moved=[row])))).refused == []
 
 
 # a server that is away

@@ -55,8 +55,8 @@ def live_worker(app: Relevo, *queues: str) -> None:
     """A worker with a fresh heartbeat."""
     now_ms = time.time_ns() // 1_000_000
     info = WorkerInfo("w-1", "box", 4711, queues, 10, now_ms - 60_000, running=2, done=1234, version="0.1.0")
-    app.run(workers.present(app.keys, info))
-    app.run(workers.listed(app.keys, info.id))
+    app.engine.run(workers.present(app.engine.keys, info))
+    app.engine.run(workers.listed(app.engine.keys, info.id))
 
 
 def as_words(text: str) -> list[list[str]]:

@@ -16,13 +16,14 @@ import pytest
 
 from relevo import Relevo
 from relevo.bus.actions import described
+from relevo.bus.bus import Bus
 from relevo.bus.catalogue import Catalogue, catalogue
 from relevo.bus.cli import trace_view
 from relevo.bus.cli.schema_view import signature, structures, words
 from relevo.bus.span import Span
+from relevo.engine.list_store import register
+from relevo.engine.lists import known_queues
 from relevo.engine.message import Reply
-from relevo.queues.lists import known_queues
-from relevo.queues.store import register
 from relevo.store.plan import Ahead, Call
 from tests.eventually import eventually
 from tests.servers import Server
@@ -85,7 +86,7 @@ def command(server: Server, app: Relevo, *words: str, **variables: str) -> Outpu
 
 
 def look(app: Relevo) -> Catalogue:
-    return app.run(catalogue(app))
+    return app.engine.run(catalogue(app.engine))
 
 
 def announced(app: Relevo, count: int) -> None:
@@ -98,7 +99,7 @@ def work(app: Relevo) -> None:
     with working(app) as worker:
         offered = {name.partition(":")[0] for name in worker.queues if name.endswith(":actions")}
         eventually(lambda: offered <= _served_by(app, worker.id), what="all its services are announced")
-        eventually(lambda: not any(app.queue(name).stats().living for name in app.run(known_queues(app))))
+        eventually(lambda: not any(app.queue(name).stats().living for name in app.engine.run(known_queues(app.engine))))
 
 
 def _served_by(app: Relevo, worker: str) -> set[str]:
@@ -130,7 +131,9 @@ def test_an_app_is_not_needed_and_may_be_any(server: Server, nooble: Relevo, wor
 
 
 def test_services_are_listed_with_instances_and_backlog(server: Server, nooble: Relevo) -> None:
-    nooble.service("embedding", context="tenant_xyz").action("make")(nooble.bus.actions["embedding.make"].func)
+    nooble.service("embedding", context="tenant_xyz").action("make")(
+        nooble.engine.part(Bus).actions["embedding.make"].func
+    )
     with working(nooble, concurrency=7) as worker:
         announced(nooble, 4)
         listed = command(server, nooble, "services")
@@ -213,7 +216,7 @@ def test_action_of_a_former_process_is_listed_as_missing(server: Server, nooble:
     with working(nooble):
         announced(nooble, 3)
         # As it stands half a minute after the last process went that knew it.
-        offers = nooble.keys_of("embedding:actions").key("offers")
+        offers = nooble.engine.keys_of("embedding:actions").key("offers")
         server.command("HSET", offers, "forget", '1 {"takes":{"type":"object"},"gives":{"type":"null"}}')
         seen = command(server, nooble, "services", "embedding")
         listed = command(server, nooble, "services")
@@ -278,7 +281,7 @@ def test_subscriptions_are_listed_with_backlog_and_lag(server: Server, bus: Rele
 
 def test_a_subscription_that_will_be_removed_is_marked(server: Server, nooble: Relevo) -> None:
     work(nooble)
-    key, queue = nooble.bus_keys.key("subscriptions"), "query:notifications:ingestion.*"
+    key, queue = nooble.engine.bus_keys.key("subscriptions"), "query:notifications:ingestion.*"
     text = server.command("HGET", key, queue).decode()
     assert '"warned":false' in text
     server.command("HSET", key, queue, text.replace('"warned":false', '"warned":true'))
@@ -292,15 +295,15 @@ def test_the_catalogue_takes_as_many_calls_for_a_thousand_messages_as_for_one(no
     """And no call waits for the answer of another queue."""
 
     def calls() -> int:
-        count, alone, answer, steps = 0, 0, None, catalogue(nooble)
+        count, alone, answer, steps = 0, 0, None, catalogue(nooble.engine)
         try:
             while True:
                 step: Any = steps.send(answer)
                 if isinstance(step, Ahead):
                     made = list(step.calls)
-                    count, answer = count + len(made), [nooble.run(one) for one in made]
+                    count, answer = count + len(made), [nooble.engine.run(one) for one in made]
                 else:
-                    count, alone, answer = count + 1, alone + 1, nooble.run(step)
+                    count, alone, answer = count + 1, alone + 1, nooble.engine.run(step)
         except StopIteration:
             assert alone <= 4, "however many queues there are"
             return count
@@ -705,10 +708,10 @@ def test_cleanup_of_a_task_without_messages_is_fine(server: Server, left: Relevo
 
 def last_used(app: Relevo, *queues: str, days: int) -> None:
     """Make the last use of these queues so many days old."""
-    then_ms = app.run(app.now_ms()) - days * 86_400_000
-    app.run(register(app.bus_keys.key("queues"), queues))
+    then_ms = app.engine.run(app.engine.now_ms()) - days * 86_400_000
+    app.engine.run(register(app.engine.bus_keys.key("queues"), queues))
     for queue in queues:
-        app.run(Call(["ZADD", app.bus_keys.key("queues"), then_ms, queue]))
+        app.engine.run(Call(["ZADD", app.engine.bus_keys.key("queues"), then_ms, queue]))
 
 
 def test_orphans_are_shown_first_and_removed_when_asked(server: Server, bus: Relevo) -> None:
@@ -718,13 +721,13 @@ def test_orphans_are_shown_first_and_removed_when_asked(server: Server, bus: Rel
     last_used(bus, "old:actions", "older:actions", days=2)
     seen = command(server, bus, *asked)
     assert (seen.code, seen.out.splitlines()[-1]) == (0, "2 orphans would be removed: say --yes")
-    assert "old:actions" in bus.run(known_queues(bus))
+    assert "old:actions" in bus.engine.run(known_queues(bus.engine))
     report = command(server, bus, *asked, "--dry-run", "--json").json
     assert (report["dry_run"], report["removed"], report["skipped"]) == (True, 2, False)
     assert {one["name"] for one in report["orphans"]} == {"old:actions", "older:actions"}
     seen = command(server, bus, *asked, "--yes")
     assert (seen.code, seen.out.splitlines()[-1]) == (0, "removed 2 orphans")
-    assert bus.run(known_queues(bus)) == ["new:actions"]
+    assert bus.engine.run(known_queues(bus.engine)) == ["new:actions"]
 
 
 def test_an_orphan_with_messages_is_kept_and_needs_attention(server: Server, bus: Relevo) -> None:
@@ -737,7 +740,7 @@ def test_an_orphan_with_messages_is_kept_and_needs_attention(server: Server, bus
 
 
 def test_only_one_sweep_runs_at_a_time(server: Server, bus: Relevo) -> None:
-    server.command("SET", bus.bus_keys.key("sweeping"), "another", "PX", 30_000)
+    server.command("SET", bus.engine.bus_keys.key("sweeping"), "another", "PX", 30_000)
     seen = command(server, bus, "cleanup", "--orphans", "--yes")
     assert (seen.code, "another process is sweeping" in seen.out) == (1, True)
     assert command(server, bus, "cleanup", "--orphans").code == 0, "a list without --yes takes no lock"

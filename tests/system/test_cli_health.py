@@ -20,15 +20,15 @@ def ask(server: Server, app: Relevo, *options: str, limits: str = "") -> Output:
 
 
 def alive(app: Relevo, *queues: str) -> None:
-    app.run(present(app.keys, WorkerInfo("w1", "here", 1, queues or ("default",), 1, 1)))
-    app.run(listed(app.keys, "w1"))
+    app.engine.run(present(app.engine.keys, WorkerInfo("w1", "here", 1, queues or ("default",), 1, 1)))
+    app.engine.run(listed(app.engine.keys, "w1"))
 
 
 def push_old(app: Relevo, ago_ms: int, count: int = 1, queue: str = "default") -> None:
-    now_ms = app.run(app.now_ms())
+    now_ms = app.engine.run(app.engine.now_ms())
     rows = [(_text(now_ms - ago_ms, 9) + id[9:], b'{"t":"shop.mail"}') for id in Ids().many(count)]
-    app.run(app.list_queue(queue))
-    app.run(push_plain(app.keys_of(queue), rows, 100, 1000))
+    app.engine.run(app.engine.list_queue(queue))
+    app.engine.run(push_plain(app.engine.keys_of(queue), rows, 100, 1000))
 
 
 def test_a_healthy_app_ends_with_0(server: Server, app: Relevo) -> None:
@@ -89,10 +89,10 @@ def test_cached_report_is_shown_with_its_age_and_is_unknown_when_stale(server: S
     assert seen.code == 2 and "no worker has looked recently" in seen.out
     alive(app)
     found = msgspec.structs.replace(app.health(), every_s=300.0)
-    app.run(keep_snapshot(app.keys, found))
+    app.engine.run(keep_snapshot(app.engine.keys, found))
     seen = ask(server, app, "--cached")
     assert seen.code == 0 and "as found" in seen.out and " ago" in seen.out, seen
     old = msgspec.structs.replace(found, checked_at_ms=found.checked_at_ms - 11 * MINUTE)
-    app.run(keep_snapshot(app.keys, old))
+    app.engine.run(keep_snapshot(app.engine.keys, old))
     seen = ask(server, app, "--cached")
     assert seen.code == 2 and "one every 5m is expected" in seen.out

@@ -31,8 +31,8 @@ def app(app_factory: AppFactory) -> Relevo:
 
 def aged(app: Relevo) -> None:
     """Wait until what there is now is older than the ages of the table."""
-    made_ms = app.run(app.now_ms())
-    eventually(lambda: app.run(app.now_ms()) > made_ms + 10)
+    made_ms = app.engine.run(app.engine.now_ms())
+    eventually(lambda: app.engine.run(app.engine.now_ms()) > made_ms + 10)
 
 
 def purge(app: Relevo, server: Server, *options: str) -> Output:
@@ -95,8 +95,8 @@ def test_jobs_of_unknown_age_and_a_purge_under_way_need_attention(app: Relevo, s
     lease.give_back()
     seen = purge(app, server)
     assert (seen.code, "left alone: 1 of queue default, ready: of unknown age" in seen.out) == (1, True)
-    app.run(store.lock(app.keys_of("default"), "other"))
+    app.engine.run(store.lock(app.engine.keys_of("default"), "other"))
     held = purge(app, server, "--yes")
     assert (held.code, "another process is purging default" in held.out) == (1, True)
     assert app.queue().clear() == 1
-    app.run(unlock(app.keys_of("default"), "other"))
+    app.engine.run(unlock(app.engine.keys_of("default"), "other"))

@@ -11,6 +11,7 @@ from relevo import Relevo
 from relevo.engine import workers
 from relevo.engine.ids import looks_like_id
 from relevo.engine.workers import WorkerInfo
+from relevo.schedules.firing import Timetable
 from relevo.schedules.handle import STALE_MS
 from relevo.store.plan import Call
 from tests.servers import Server
@@ -42,9 +43,9 @@ class Shop:
     def forget(self, name: str, *, ago_ms: int) -> None:
         """As if no worker had named a schedule for so long, although one lives."""
         app, now_ms = self.app, time.time_ns() // 1_000_000
-        app.run(Call([b"HSET", app.keys_of("default").key("ticks"), f"seen:{name}", now_ms - ago_ms]))
-        app.run(workers.present(app.keys, WorkerInfo("w-1", "box", 4711, ("default",), 10, now_ms)))
-        app.run(workers.listed(app.keys, "w-1"))
+        app.engine.run(Call([b"HSET", app.engine.keys_of("default").key("ticks"), f"seen:{name}", now_ms - ago_ms]))
+        app.engine.run(workers.present(app.engine.keys, WorkerInfo("w-1", "box", 4711, ("default",), 10, now_ms)))
+        app.engine.run(workers.listed(app.engine.keys, "w-1"))
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ async def test_the_state_of_a_last_run_outlives_its_record(shop: Shop) -> None:
         await shop.app.aschedule(name, shop.report.s(days), every="1d", run_now=True)
     await drain(shop.app)
     job = (await shop.app.schedules.get("gone").ainfo()).last_job
-    await shop.app.arun(Call([b"DEL", shop.app.keys_of("default").key("ended") + b":" + job.encode()]))
+    await shop.app.engine.arun(Call([b"DEL", shop.app.engine.keys_of("default").key("ended") + b":" + job.encode()]))
     seen = shop.ask("list").out
     assert re.search(r"well .* done \w+ ago ", seen)
     assert re.search(r"badly .* dead \w+ ago ", seen)
@@ -107,12 +108,12 @@ def test_schedules_as_json_have_every_field(shop: Shop) -> None:
 
 
 def test_late_schedule_is_marked(shop: Shop) -> None:
-    shop.app.timetable.clear()
+    shop.app.engine.part(Timetable).named.clear()
     shop.app.schedule("late", shop.report, every="1h")
     shop.app.schedule("both", shop.report, every="1h")
-    keys = shop.app.keys_of("default")
+    keys = shop.app.engine.keys_of("default")
     long_ago = time.time_ns() // 1_000_000 - 20 * 60_000
-    shop.app.run(Call([b"HSET", keys.key("ticks"), "due:late", long_ago, "due:both", long_ago]))
+    shop.app.engine.run(Call([b"HSET", keys.key("ticks"), "due:late", long_ago, "due:both", long_ago]))
     shop.app.schedules.get("both").pause()
     seen = shop.ask("list").out
     assert re.search(r"late +every hour +\S+( \S+)? UTC +2\dm ago +- +late +shop", seen), seen
@@ -191,12 +192,12 @@ def test_show_explains_interval_pause_and_missing_runs(shop: Shop) -> None:
 
 def test_show_lists_skipped_and_dropped_ticks(shop: Shop) -> None:
     shop.app.schedule("often", shop.report, every="1h")
-    runs = shop.app.keys_of("default").key("runs") + b":often"
+    runs = shop.app.engine.keys_of("default").key("runs") + b":often"
     job = shop.report.enqueue()
     for row in (f'[3600000,3600005,"{job.id}","fired"]', f'[7200000,7200005,"{job.id}","skipped"]'):
-        shop.app.run(Call([b"LPUSH", runs, row]))
-    shop.app.run(Call([b"LPUSH", runs, '[10800000,90000000,"","dropped 7"]']))
-    shop.app.run(Call([b"PEXPIRE", runs, 60_000]))
+        shop.app.engine.run(Call([b"LPUSH", runs, row]))
+    shop.app.engine.run(Call([b"LPUSH", runs, '[10800000,90000000,"","dropped 7"]']))
+    shop.app.engine.run(Call([b"PEXPIRE", runs, 60_000]))
     rows = shop.ask("show", "often").out.split("last runs\n")[1].splitlines()[1:]
     assert [re.split("  +", row)[:2] for row in rows] == [
         ["1970-01-01 03:00:00 UTC", "dropped 7"],

@@ -80,10 +80,10 @@ def test_look_has_queues_failures_and_running_jobs_the_longest_first(app: Relevo
     app.task(name="more")(lambda: None).using(queue="other").enqueue_many([((), {}) for _ in range(60)])
     (old,) = app.queue("other").take(1, worker="w1", lease="1h")  # as its worker renews it, its lease ends last
     started_ms = app.job(old.id).info().started_ms or 0
-    eventually(lambda: app.run(app.now_ms()) > started_ms, what="the others start later")
+    eventually(lambda: app.engine.run(app.engine.now_ms()) > started_ms, what="the others start later")
     app.queue().take(3, worker="w2")
     app.queue("other").take(59, worker="w2")
-    found = app.run(looking(app))
+    found = app.engine.run(looking(app))
     queue = next(one for one in found.queues if one.stats.name == "default")
     assert (queue.stats.ready, queue.stats.running, queue.stats.dead) == (1, 3, 1)
     assert queue.oldest_age_ms is not None and queue.oldest_age_ms >= 0
@@ -101,14 +101,14 @@ def test_number_of_running_jobs_that_were_not_looked_at_is_shown(
     app.task(name="more")(lambda: None).enqueue_many([((), {}) for _ in range(600)])
     for _ in range(6):
         app.queue().take(100, lease="1h")
-    found = app.run(looking(app))
+    found = app.engine.run(looking(app))
     assert (found.running_in_all, found.running_looked_at, len(found.running)) == (600, 500, FRONT)
     seen = relevo("top", "--name", app.name, "--once", "--every", "0.1", url=server.url)
     assert "running, the longest of 500 looked at (20 of 600)" in seen.out, seen
     report = relevo("top", "--name", app.name, "--once", "--json", "--every", "0.1", url=server.url).json["look"]
     assert (report["running_in_all"], report["running_looked_at"], len(report["running"])) == (600, 500, FRONT)
     monkeypatch.setattr("relevo.queues.running.OF_ALL", 30)
-    assert app.run(looking(app)).running_looked_at == 30, "many busy queues have a share each"
+    assert app.engine.run(looking(app)).running_looked_at == 30, "many busy queues have a share each"
 
 
 async def test_worker_is_shown_with_its_current_load(app: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ async def test_worker_is_shown_with_its_current_load(app: Relevo, monkeypatch: p
         await may_end.wait()
 
     async def loads() -> list[tuple[int, int, int]]:
-        return [(one.running, one.done, one.concurrency) for one in (await app.arun(looking(app))).workers]
+        return [(one.running, one.done, one.concurrency) for one in (await app.engine.arun(looking(app))).workers]
 
     async with working(app, concurrency=7):
         await aeventually(lambda: _is(loads(), [(0, 0, 7)]))
@@ -140,13 +140,13 @@ async def test_worker_registers_again_with_a_server_that_lost_its_data(
     monkeypatch.setattr("relevo.worker.presence.BUSY_EVERY", 0.05)
 
     async def workers() -> int:
-        return len((await app.arun(looking(app))).workers)
+        return len((await app.engine.arun(looking(app))).workers)
 
     with Proxy("127.0.0.1", server.port) as proxy:
         cut_off = app_factory(app.name, url=proxy.url)
         async with working(cut_off, queues=["default"]):
             await aeventually(lambda: _is(workers(), 1))
-            server.command("DEL", app.keys.workers, app.keys.queues)
+            server.command("DEL", app.engine.keys.workers, app.engine.keys.queues)
             assert await workers() == 0
             proxy.reset_all()
             await aeventually(lambda: _is(workers(), 1), what="it is listed anew")
@@ -159,7 +159,7 @@ async def _is(found: Awaitable[object], wanted: object) -> bool:
 
 def test_lost_worker_is_listed_by_every_command(server: Server, app: Relevo) -> None:
     """Reading the list does not remove it: health counts it, too."""
-    app.run(listed(app.keys, "w1"))  # and no sign of life of it
+    app.engine.run(listed(app.engine.keys, "w1"))  # and no sign of life of it
     for _ in range(2):
         seen = relevo("top", "--name", app.name, "--every", "0.1", url=server.url)
         assert "1 worker lost" in seen.out

@@ -159,7 +159,7 @@ def test_members_without_any_record_keep_their_place(server: Server, app: Relevo
     flow = group(tasks.size.s("a"), tasks.parse.s("b"), tasks.size.s("c")).enqueue()
     ids = [one.id for one in flow.info().members]
     for verb, key in (("HDEL", "jobs"), ("ZREM", "ready"), ("HDEL", "waiters")):
-        server.command(verb, app.keys_of("default").key(key), ids[1])
+        server.command(verb, app.engine.keys_of("default").key(key), ids[1])
     assert shown(server, app, flow, "--cancel").code == 0
     seen = shown(server, app, flow)
     assert "– workflow" in seen.out
@@ -416,7 +416,7 @@ def test_workflows_of_all_queues_are_listed_newest_first(server: Server, app: Re
 
 def test_list_reads_few_workflows(server: Server, app: Relevo, tasks: Tasks) -> None:
     """Expired workflows are removed from the list when it is read."""
-    keys = app.keys_of("default")
+    keys = app.engine.keys_of("default")
     made = [(tasks.size.s("a") | tasks.mail.si("x")).enqueue().id for _ in range(3)]
     began = int(server.command("ZSCORE", keys.key("flows"), made[0]))
     gone = {f"{n:020}": began + 1_000_000 + n for n in range(130)} | {f"{n:020}": n for n in range(1000, 4000)}
@@ -430,7 +430,7 @@ def test_list_reads_few_workflows(server: Server, app: Relevo, tasks: Tasks) -> 
                 step = steps.send(answer)
                 calls = list(step.calls) if isinstance(step, Ahead) else [step]
                 count += len(calls)
-                answers = [app.run(call) for call in calls]
+                answers = [app.engine.run(call) for call in calls]
                 answer = answers if isinstance(step, Ahead) else answers[0]
         except StopIteration as stop:
             return [id for id, _ in stop.value], count

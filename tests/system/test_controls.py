@@ -57,7 +57,7 @@ def only_woken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pauses_are_listed_with_author_reason_and_end(app: Relevo) -> None:
     charge = charge_in(app, queue="money")
     queue = app.queue("money")
-    soon, before_ms = datetime.now(UTC) + timedelta(hours=2), app.run(app.now_ms())
+    soon, before_ms = datetime.now(UTC) + timedelta(hours=2), app.engine.run(app.engine.now_ms())
     assert queue.pause(reason="new schema", by="ana@desk", until="2h") is True
     assert queue.pause(reason="still", by="luis@desk", until=soon) is False, "the newer one replaces it"
     queue.pause(task=charge, reason="bank is down")
@@ -67,7 +67,7 @@ def test_pauses_are_listed_with_author_reason_and_end(app: Relevo) -> None:
     whole = rows["queue"]
     assert (whole.queue, whole.name, whole.reason, whole.by) == ("money", "money", "still", "luis@desk")
     assert whole.until_ms == int(soon.timestamp() * 1000)
-    assert before_ms <= whole.since_ms <= app.run(app.now_ms())
+    assert before_ms <= whole.since_ms <= app.engine.run(app.engine.now_ms())
     assert (rows["task"].name, rows["task"].reason, rows["task"].until_ms) == ("shop.charge", "bank is down", None)
     assert (rows["tenant"].name, rows["tenant"].by) == ("acme", "billing")
     assert queue.pauses() == app.pauses()

@@ -34,9 +34,9 @@ def step(app: Relevo, good: set[int]) -> Task[..., int]:
 
 def push(app: Relevo, body: bytes, queue: str = "default") -> str:
     """A body that another program wrote."""
-    id = app.new_id()
-    app.run(app.list_queue(queue))
-    app.run(push_plain(app.keys_of(queue), [(id, body)], 100, 1000))
+    id = app.engine.new_id()
+    app.engine.run(app.engine.list_queue(queue))
+    app.engine.run(push_plain(app.engine.keys_of(queue), [(id, body)], 100, 1000))
     return id
 
 

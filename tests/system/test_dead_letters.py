@@ -87,10 +87,12 @@ def letter(number: int, at_ms: int, error: str = "ValueError") -> letters.Arriva
 
 
 def fill(app: Relevo, queue: str, count: int, *, error: Callable[[int], str] = lambda _: "ValueError") -> None:
-    app.run(app.list_queue(queue))
+    app.engine.run(app.engine.list_queue(queue))
     rows = [letter(number, 1_800_000_000_000 + number, error(number)) for number in range(count)]
     for start in range(0, count, 500):
-        app.run(letters.bury(app.keys_of(queue), rows[start : start + 500], ttl_ms=600_000, dead_max=1_000_000))
+        app.engine.run(
+            letters.bury(app.engine.keys_of(queue), rows[start : start + 500], ttl_ms=600_000, dead_max=1_000_000)
+        )
 
 
 async def test_a_dead_message_shows_its_conversation(bus: Relevo) -> None:
@@ -192,8 +194,8 @@ def test_one_id_in_several_queues_is_listed_for_each(app: Relevo) -> None:
     """An event has one id in the queues of all its subscribers."""
     one, other = letter(1, 1_800_000_000_000), letter(2, 1_800_000_000_000)
     for queue in ("a", "b", "c"):
-        app.run(app.list_queue(queue))
-        app.run(letters.bury(app.keys_of(queue), [one, other], ttl_ms=600_000, dead_max=100))
+        app.engine.run(app.engine.list_queue(queue))
+        app.engine.run(letters.bury(app.engine.keys_of(queue), [one, other], ttl_ms=600_000, dead_max=100))
     for limit in (1, 2, 4):
         rows, after = [], ""
         while True:
@@ -230,7 +232,7 @@ def test_a_page_costs_the_same_of_2_000_and_of_10_000_dead_letters(app: Relevo, 
     few, many = costs
     assert all(many[name] <= few[name] * 1.5 + 50 for name in many), costs  # a binary search has some more steps
     for number in range(5):  # faster than key by key, after the test
-        keys = app.keys_of(f"q{number}")
+        keys = app.engine.keys_of(f"q{number}")
         ids = server.command("ZRANGE", keys.key("dead"), 0, -1)
         for start in range(0, len(ids), 1000):
             server.command("UNLINK", *(keys.key("ended") + b":" + id for id in ids[start : start + 1000]))
@@ -511,9 +513,9 @@ def test_an_import_files_no_death_in_the_future(site: Site) -> None:
         said["died_ms"] += n * hour
         said["record"]["ended_ms"] += n * hour
         lines[n] = msgspec.json.encode(said)
-    earliest = site.app.run(site.app.now_ms())
+    earliest = site.app.engine.run(site.app.engine.now_ms())
     assert site.app.dead.load(lines) == Imported(3, 0)
-    latest = site.app.run(site.app.now_ms())
+    latest = site.app.engine.run(site.app.engine.now_ms())
     rows = site.app.dead.list()
     assert {row.id for row in rows} == set(ids) and rows[-1].id == ids[0]
     assert all(earliest <= (row.ended_ms or 0) <= latest for row in rows[:2])
@@ -645,9 +647,11 @@ def test_each_dead_letter_is_retried_and_counted_once_although_replies_are_lost(
     caplog.clear()
     count, is_over = 1_000, threading.Event()
     for start in range(0, count, 500):
-        rows = [letter(number, app.run(app.now_ms()) - count + number) for number in range(start, start + 500)]
-        app.run(letters.bury(app.keys_of("default"), rows, ttl_ms=600_000, dead_max=count))
-    app.run(app.list_queue("default"))
+        rows = [
+            letter(number, app.engine.run(app.engine.now_ms()) - count + number) for number in range(start, start + 500)
+        ]
+        app.engine.run(letters.bury(app.engine.keys_of("default"), rows, ttl_ms=600_000, dead_max=count))
+    app.engine.run(app.engine.list_queue("default"))
     with Proxy("127.0.0.1", server.port) as proxy:
         far = app_factory(app.name, url=proxy.url)
 

@@ -22,13 +22,13 @@ def times(server: Server, app_factory: AppFactory) -> Times:
 
 async def swept(times: Times) -> int:
     """A sweep by a worker of another queue, at once."""
-    times.app.run(Call([b"DEL", times.app.keys.swept]))
-    return await DeadlineSweeper(times.app, "w").run_once()
+    times.app.engine.run(Call([b"DEL", times.app.engine.keys.swept]))
+    return await DeadlineSweeper(times.app.engine, "w").run_once()
 
 
 def kept(times: Times, queue: str, *names: str) -> set[str]:
-    keys = times.app.keys_of(queue)
-    return {name for name in names if times.app.run(Call[int]([b"EXISTS", keys.key(name)]))}
+    keys = times.app.engine.keys_of(queue)
+    return {name for name in names if times.app.engine.run(Call[int]([b"EXISTS", keys.key(name)]))}
 
 
 async def test_expired_jobs_leave_a_queue_without_a_worker(times: Times) -> None:
@@ -74,20 +74,20 @@ async def test_a_queue_with_a_worker_is_left_to_it(times: Times) -> None:
 
     job = mail.using(expires="1m").enqueue()
     times.move(HOUR)
-    app.run(Call([b"SET", app.keys_of("served").key("contact"), b"0 0", b"PX", 60_000]))
+    app.engine.run(Call([b"SET", app.engine.keys_of("served").key("contact"), b"0 0", b"PX", 60_000]))
     assert await swept(times) == 0
     assert job.status() == "ready"
-    app.run(Call([b"DEL", app.keys_of("served").key("contact")]))
+    app.engine.run(Call([b"DEL", app.engine.keys_of("served").key("contact")]))
     assert await swept(times) == 1
 
 
 async def test_expired_messages_to_a_service_that_was_never_served_are_removed(bus: Relevo) -> None:
     job = bus.service("shop").send("ghost.haunt", {}, timeout="50ms")
-    keys = bus.keys_of(job.queue)
+    keys = bus.engine.keys_of(job.queue)
 
     async def is_swept() -> bool:
-        await bus.arun(expiring(bus, {}))
-        return not await bus.arun(Call[int]([b"EXISTS", keys.key("jobs"), keys.key("ready"), keys.key("clock")]))
+        await bus.engine.arun(expiring(bus.engine, {}))
+        return not await bus.engine.arun(Call[int]([b"EXISTS", keys.key("jobs"), keys.key("ready"), keys.key("clock")]))
 
     await aeventually(is_swept, what="the message left its queue")
     assert job.status() in (State.EXPIRED, State.UNKNOWN)

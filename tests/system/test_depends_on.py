@@ -67,8 +67,8 @@ async def test_a_job_that_expired_while_it_waited_does_not_run(app: Relevo, step
     parent = await steps.task.aenqueue(1)
     child = await steps.using(expires=0.001, depends_on=[parent]).aenqueue(2)
     grandchild = await steps.using(depends_on=[child]).aenqueue(3)
-    begun = app.run(app.now_ms())
-    eventually(lambda: app.run(app.now_ms()) > begun + 5)
+    begun = app.engine.run(app.engine.now_ms())
+    eventually(lambda: app.engine.run(app.engine.now_ms()) > begun + 5)
     await drain(app)
     assert await states(parent, child, grandchild) == [State.DONE, State.EXPIRED, State.CANCELLED]
     assert f"it depends on {child.id}, which is expired" in (await grandchild.ainfo()).attempts[0].message
@@ -92,7 +92,7 @@ async def test_a_living_job_of_the_same_name_is_found_and_stays_as_it_is(app: Re
 
 @pytest.mark.parametrize("unique", [True, "10m"])
 async def test_a_refused_job_does_not_hold_its_name(app: Relevo, steps: Steps, unique: Any) -> None:
-    gone = Job[int](app, app.new_id(), "default")
+    gone = Job[int](app.engine, app.engine.new_id(), "default")
     named = steps.using(name="only", unique=unique)
     for _ in range(2):
         with pytest.raises(UnknownJob, match="Nothing was enqueued"):
@@ -331,7 +331,7 @@ async def test_wrong_dependencies_are_refused(app: Relevo, steps: Steps, app_fac
 
 async def test_of_several_parents_one_that_is_missing_refuses_the_job(app: Relevo, steps: Steps) -> None:
     good = await steps.using(queue="other").aenqueue(1)
-    gone = Job[int](app, app.new_id(), "default")
+    gone = Job[int](app.engine, app.engine.new_id(), "default")
     with pytest.raises(UnknownJob, match=gone.id):
         await steps.using(depends_on=[good, gone]).aenqueue_many([((2,), {}), ((3,), {})])
     stats = await app.queue().astats()
@@ -347,9 +347,13 @@ def test_a_job_whose_program_died_half_way_never_runs_and_ends(app: Relevo, step
     with bind(app, url=server.url) as kit:
         parent, child = steps.task.enqueue(1), steps.using(queue="other", depends_on=())
         id, plan = steps.using(queue="other", depends_on=[parent])._new((2,), {})
-        job = Job[int](app, id, "other")
+        job = Job[int](app.engine, id, "other")
         assert not isinstance(plan, Call)
-        _carried_out(app, plan, until=lambda call: call.script is not None and call.script.name == "follow")
+        _carried_out(
+            app,
+            plan,
+            until=lambda call: call.script is not None and call.script.name == "workflows/register_dependents",
+        )
         assert job.status() is State.WAITING
         grandchild = child.using(depends_on=[job]).enqueue(3)
         kit.drain()
@@ -371,7 +375,7 @@ def _carried_out(app: Relevo, plan: Any, *, until: Callable[[Call[Any]], bool]) 
     """Carry out the calls of a plan up to and with the first that `until` says, and nothing after it."""
     call = next(plan)
     while True:
-        answer = app.run(call)
+        answer = app.engine.run(call)
         if until(call):
             return
         call = plan.send(answer)
@@ -412,4 +416,4 @@ def test_blocking_calls_do_the_same(app: Relevo, steps: Steps) -> None:
     drained(app)
     assert states_of(parent, child, *many) == [State.DONE, State.DONE, State.CANCELLED, State.DONE]
     with pytest.raises(UnknownJob):
-        steps.using(depends_on=[Job(app, app.new_id(), "default")]).enqueue(5)
+        steps.using(depends_on=[Job(app.engine, app.engine.new_id(), "default")]).enqueue(5)

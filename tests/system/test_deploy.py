@@ -153,8 +153,10 @@ async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
         await running
     assert (await bad.astatus()) is State.DEAD
 
-    an_hour_ago = await worker.arun(worker.now_ms()) - 3_600_000  # a worker fell silent, and no other has lived since
-    await worker.arun(Call([b"ZADD", worker.keys.workers, an_hour_ago, b"lost"]))
+    an_hour_ago = (
+        await worker.engine.arun(worker.engine.now_ms()) - 3_600_000
+    )  # a worker fell silent, and no other has lived since
+    await worker.engine.arun(Call([b"ZADD", worker.engine.keys.workers, an_hour_ago, b"lost"]))
     seen = relevo("status", "--name", "shop", "--env", "prod", "--json", url=shipped.url("monitor"))
     assert seen.json["queues"][0]["dead"] == 1
     assert relevo("dead", "list", "--name", "shop", "--env", "prod", url=shipped.url("monitor")).code == 0
@@ -203,8 +205,8 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
     workers = [Worker(ingestion), Worker(embedding)]
     running = [asyncio.create_task(worker.run()) for worker in workers]
     try:
-        known = subscriptions(ingestion.bus_keys)
-        await aeventually(lambda: ingestion.arun(known), what="ingestion listens to events")
+        known = subscriptions(ingestion.engine.bus_keys)
+        await aeventually(lambda: ingestion.engine.arun(known), what="ingestion listens to events")
         asked = me.arequest("embedding.generate", {"text": "a"}, wait=True, timeout=600, task="t")
         assert await asked == "A"
         large = "x" * 100_000
@@ -217,7 +219,7 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
         await aeventually(lambda: monitor.atrace("t"), what="its trace is stored")
         await monitor.aclose()
         assert (await ingestion.asweep(dry_run=False)).removed == 0
-        assert await ingestion.arun(expiring(ingestion, {})) == 0
+        assert await ingestion.engine.arun(expiring(ingestion.engine, {})) == 0
         hasty = Relevo("ingestion", env="prod", url=shipped.url("ingestion-service"), orphan_age="1ms", **PATIENT)
         assert "invoices:actions" not in [orphan.name for orphan in (await hasty.asweep()).orphans]
         await hasty.aclose()
@@ -229,7 +231,7 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
 
             await aeventually(is_listed, what=f"the worker of {app.name} is known")
         with pytest.raises(ServerRefused, match=r"ACL|can't run this command|can't access"):
-            await ingestion.arun(Call([b"KEYS", b"*"]))
+            await ingestion.engine.arun(Call([b"KEYS", b"*"]))
         for look in ("status", "health", "top --once", "dead list", "dead groups", "limits", "trace t", "audit"):
             words = (*look.split(), "--name", "ingestion", "--env", "prod")
             seen = await asyncio.to_thread(relevo, *words, url=shipped.url("monitor"))
@@ -325,7 +327,7 @@ async def test_an_app_is_not_kept_from_its_own_by_services_of_others(shipped: Sh
     assert [one.id for one in await mine.dead.alist()] == [bad.id]
     assert await mine.apauses() == []
     assert (await mine.ajob(bad.id)).queue == "default"
-    for unknown in (mine.new_id(), message.id):
+    for unknown in (mine.engine.new_id(), message.id):
         with pytest.raises(UnknownJob, match="more are out of reach"):
             await mine.ajob(unknown)
     await mine.aclose()

@@ -145,7 +145,7 @@ def test_slow_connection_is_a_warning(engine: str, tmp_path: Path, monkeypatch: 
 def test_facts_hold_no_password(engine: str, tmp_path: Path) -> None:
     with Server(engine, directory=tmp_path, config={"requirepass": "s3cret"}) as server:
         app = Relevo("facts", url=server.url)
-        facts: Facts = gather(app.run)
+        facts: Facts = gather(app.engine.run)
         app.close()
     assert facts.config is not None
     assert facts.config["requirepass"] == "set"

@@ -80,7 +80,7 @@ async def test_what_a_record_does_not_tell_is_none(app: Relevo, server: Server) 
 
     job = await quiet.using(priority=5).aenqueue()
     await drain(app)
-    keys = app.keys_of("default")
+    keys = app.engine.keys_of("default")
     # as versions before wrote it
     server.command(
         "SET", keys.key("ended") + b":" + job.id.encode(), b'{"state":"done","target":"old.task"}', "KEEPTTL"

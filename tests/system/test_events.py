@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from relevo import Relevo, State, current_job
+from relevo.bus.bus import Bus
 from relevo.bus.event_store import relay_events
 from relevo.bus.events import delivering, publishing
 from relevo.bus.history_store import NO_LOG
@@ -61,7 +62,7 @@ def hearing(app: Relevo, service: str, pattern: str = "shop.sold", **options: An
 
 
 async def known(app: Relevo) -> list[Subscription]:
-    return await app.arun(subscriptions(app.bus_keys))
+    return await app.engine.arun(subscriptions(app.engine.bus_keys))
 
 
 async def subscribed(app: Relevo, count: int = 1) -> None:
@@ -102,7 +103,7 @@ async def sweep_now(app: Relevo) -> SweepReport:
     """Sweep, also beside a worker that sweeps, or that was stopped in the middle of its sweep a moment ago."""
 
     async def swept() -> SweepReport | None:
-        await app.arun(Call(["DEL", app.bus_keys.key("sweeping")]))
+        await app.engine.arun(Call(["DEL", app.engine.bus_keys.key("sweeping")]))
         report = await app.asweep(dry_run=False)
         return None if report.skipped else report
 
@@ -111,11 +112,11 @@ async def sweep_now(app: Relevo) -> SweepReport:
 
 def left_of(app: Relevo) -> list[str]:
     """What is on the bus without an end."""
-    return leaks(app.run, f"*{app.settings.prefix}*")
+    return leaks(app.engine.run, f"*{app.settings.prefix}*")
 
 
 def ask(app: Relevo, *command: Any) -> Any:
-    return app.run(Call(list(command)))
+    return app.engine.run(Call(list(command)))
 
 
 # --- delivery
@@ -147,7 +148,7 @@ async def test_each_of_k_services_gets_each_event_once_whatever_the_number_of_it
         await aeventually(lambda: sum(got.values()) >= 90, what="all deliveries")
         await quiet(apps[0], *(f"{name}:notifications:shop.sold" for name in ("search", "mail", "audit")))
     assert got == {(name, n): 1 for name in ("search", "mail", "audit") for n in range(30)}
-    await shop.app.aclose()
+    await shop.engine.aclose()
 
 
 async def test_a_broadcast_reaches_each_live_instance_once(bus_factory: AppFactory) -> None:
@@ -163,7 +164,7 @@ async def test_a_broadcast_reaches_each_live_instance_once(bus_factory: AppFacto
         await aeventually(lambda: got == [[1, 2], [1, 2], [1]], what="those that live heard it")
     assert await shop.apublish("sold", {"n": 3}) == 0
     assert await known(shop.app) == []
-    await shop.app.aclose()
+    await shop.engine.aclose()
 
 
 async def test_a_broadcast_reaches_a_killed_instance_no_longer_than_its_lease(times: Times) -> None:
@@ -171,7 +172,7 @@ async def test_a_broadcast_reaches_a_killed_instance_no_longer_than_its_lease(ti
     got = hearing(app, "cache", broadcast=True)
     shop = app.service("shop")
     killed = Subscription("shop.sold", "cache", "cache:0000000000000000000w:notifications:shop.sold", lease_ms=30_000)
-    await app.arun(subscribe(app.bus_keys, [killed]))
+    await app.engine.arun(subscribe(app.engine.bus_keys, [killed]))
     assert await shop.apublish("sold", {"n": 1}) == 1
     times.move(31_000)
     assert await shop.apublish("sold", {"n": 2}) == 0
@@ -203,7 +204,7 @@ def test_publishing_from_plain_code_reaches_plain_and_typed_handlers(bus: Relevo
         got.append(sold)
 
     with working(bus):
-        eventually(lambda: len(bus.run(subscriptions(bus.bus_keys))) == 2)
+        eventually(lambda: len(bus.engine.run(subscriptions(bus.engine.bus_keys))) == 2)
         assert bus.service("shop").publish("sold", Sold(7)) == bus.service("shop").publish("sold", {"n": 8}) == 2
         eventually(lambda: len(got) == 4, what="all deliveries")
     assert Counter(map(repr, got)) == Counter(map(repr, [7, 8, Sold(7), Sold(8)]))
@@ -262,10 +263,10 @@ async def calls_to_publish(app: Relevo, n: int) -> int:
             except StopIteration as over:
                 return over.value, calls
             calls += 1
-            answer = await app.arun(call)
+            answer = await app.engine.arun(call)
 
-    event, written = await carried_out(publishing(app, "shop", "sold", {"n": n}, Sending(), NO_LOG))
-    return written + (await carried_out(delivering(app, event)))[1]
+    event, written = await carried_out(publishing(app.engine, "shop", "sold", {"n": n}, Sending(), NO_LOG))
+    return written + (await carried_out(delivering(app.engine, event)))[1]
 
 
 async def test_a_slow_subscriber_delays_neither_the_publisher_nor_other_subscribers(bus_factory: AppFactory) -> None:
@@ -401,7 +402,7 @@ async def test_a_handler_sees_the_headers_of_an_event(bus: Relevo) -> None:
     assert (one.tenant, one.tier, one.session, one.version) == ("acme", "enterprise", "s1", "2")
     assert (one.conversation_id, one.correlation_id, one.causation_id) == ("chat 7", "op-1", "")
     assert one.traceparent == "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    assert one.instance == bus.bus.instance or one.instance
+    assert one.instance == bus.engine.part(Bus).instance or one.instance
     assert msgspec.structs.replace(other[0], deadline_ms=0) == msgspec.structs.replace(one, deadline_ms=0)
 
 
@@ -546,9 +547,23 @@ async def test_a_malformed_entry_of_the_log_does_not_stop_a_replay(bus: Relevo) 
     shop, got = logged(bus)
     await registered(bus)
     await shop.apublish("sold", {"n": 1})
-    log = bus.keys_of("shop:notifications").key("log")
-    bus.run(
-        Call(["XADD", log, "*", "id", bus.new_id(), "topic", "shop.sold", "at", "9999999999999", "body", "{nonsense"])
+    log = bus.engine.keys_of("shop:notifications").key("log")
+    bus.engine.run(
+        Call(
+            [
+                "XADD",
+                log,
+                "*",
+                "id",
+                bus.engine.new_id(),
+                "topic",
+                "shop.sold",
+                "at",
+                "9999999999999",
+                "body",
+                "{nonsense",
+            ]
+        )
     )
     await shop.apublish("sold", {"n": 2})
     await heard_after(bus, got)
@@ -601,7 +616,7 @@ async def test_signed_events_are_accepted_with_the_same_key(bus_factory: AppFact
     assert (got, sorted(unchecked)) == ([0], [0, 1, 2])
     dead = await subscriber.dead.alist(queue=QUEUE)
     assert [row.reason for row in dead] == ["bad_signature"] * 2
-    for app in (honest.app, stranger.app):
+    for app in (honest.engine, stranger.app):
         await app.aclose()
 
 
@@ -615,7 +630,7 @@ async def test_a_replay_does_not_sign_unsigned_events(bus_factory: AppFactory) -
     assert await heard_after(app, got) == [1]
     await app.service("mail").areplay("shop.sold", since="1h")
     assert await heard_after(app, got) == [1]
-    await forger.app.aclose()
+    await forger.engine.aclose()
 
 
 # --- abandoned subscriptions
@@ -624,14 +639,14 @@ async def test_a_replay_does_not_sign_unsigned_events(bus_factory: AppFactory) -
 def swept(app: Relevo, caplog: pytest.LogCaptureFixture, by: str) -> list[str]:
     """Sweep, and give the log lines about the subscriptions of `mail`."""
     caplog.clear()
-    ask(app, "DEL", app.bus_keys.key("sweeping"))
+    ask(app, "DEL", app.engine.bus_keys.key("sweeping"))
     with caplog.at_level(logging.INFO, "relevo.bus"):
         if by == "sweep":
             assert not app.sweep(dry_run=False).skipped
         else:
             # A worker looks around when it starts. What shows that it did is a process that died long ago.
-            gone = Subscription("nothing", "other", f"other:{app.new_id()}:notifications:nothing", lease_ms=1)
-            app.run(subscribe(app.bus_keys, [gone]))
+            gone = Subscription("nothing", "other", f"other:{app.engine.new_id()}:notifications:nothing", lease_ms=1)
+            app.engine.run(subscribe(app.engine.bus_keys, [gone]))
             other = Relevo("other", **_same_bus(app))
             other.service("other").action("nothing")(lambda: None)
             with working(other):
@@ -642,7 +657,7 @@ def swept(app: Relevo, caplog: pytest.LogCaptureFixture, by: str) -> list[str]:
 
 def _same_bus(app: Relevo) -> dict[str, Any]:
     settings = app.settings
-    return {"url": settings.url, "env": settings.env, "prefix": settings.prefix, "_clock_key": app._clock_key}
+    return {"url": settings.url, "env": settings.env, "prefix": settings.prefix, "_clock_key": app.engine._clock_key}
 
 
 @pytest.mark.parametrize("by", ["sweep", "worker"])
@@ -704,23 +719,23 @@ class Closing:
 
     def __init__(self, times: Times) -> None:
         self.app = times.app
-        self.queue = self.app.keys_of(QUEUE)
+        self.queue = self.app.engine.keys_of(QUEUE)
         hearing(self.app, "mail")
-        (self.mine,) = [one.registered("") for one in self.app.bus.subscriptions.values()]
-        self.app.run(subscribe(self.app.bus_keys, [self.mine]))
+        (self.mine,) = [one.registered("") for one in self.app.engine.part(Bus).subscriptions.values()]
+        self.app.engine.run(subscribe(self.app.engine.bus_keys, [self.mine]))
         self.app.service("shop").publish("sold", {"n": 0})
-        self.app.run(unsubscribe(self.app.bus_keys, QUEUE))
+        self.app.engine.run(unsubscribe(self.app.engine.bus_keys, QUEUE))
         times.move(6_000)
-        self._relay = relay_events(self.app.bus_keys, self.app.keys_of, 1000)
+        self._relay = relay_events(self.app.engine.bus_keys, self.app.engine.keys_of, 1000)
         # As workers do it when they start, and every ten seconds after that.
-        self._steps: list[Call[Any]] = [subscribe(self.app.bus_keys, [self.mine])] * 2
+        self._steps: list[Call[Any]] = [subscribe(self.app.engine.bus_keys, [self.mine])] * 2
         self._answer: Any = None
         self.published = 0
 
     def relay(self) -> bool:
         """One step of clearing the queue; whether there is another."""
         try:
-            self._answer = self.app.run(self._relay.send(self._answer))
+            self._answer = self.app.engine.run(self._relay.send(self._answer))
         except StopIteration:
             return False
         return True
@@ -728,7 +743,7 @@ class Closing:
     def come_back(self) -> bool:
         """One step of a worker that subscribes again; whether there is another."""
         if self._steps:
-            self.app.run(self._steps.pop(0))
+            self.app.engine.run(self._steps.pop(0))
         return bool(self._steps)
 
     def publish(self) -> None:
@@ -765,9 +780,9 @@ def test_a_service_away_for_too_long_catches_up_before_its_workers_start(times: 
     shop.publish("sold", {"n": 1})
     for moved in (25 * HOUR, 24 * HOUR, 6_000, 6_000):
         times.move(moved)
-        ask(app, "DEL", app.bus_keys.key("sweeping"))
+        ask(app, "DEL", app.engine.bus_keys.key("sweeping"))
         app.sweep(dry_run=False)
-    assert app.run(subscriptions(app.bus_keys)) == []
+    assert app.engine.run(subscriptions(app.engine.bus_keys)) == []
     assert app.service("mail").replay("shop.sold", since="10d") == 1
     asyncio.run(drain(app))
     assert got == [1]
@@ -784,10 +799,10 @@ async def test_an_event_delivered_by_another_process_has_the_same_headers(times:
         "correlation_id": "c d",
         "tier": "enterprise",
     }
-    await app.arun(publishing(app, "shop", "sold", None, Sending(**about), NO_LOG))  # its publisher dies
+    await app.engine.arun(publishing(app.engine, "shop", "sold", None, Sending(**about), NO_LOG))  # its publisher dies
     await app.service("shop").apublish("sold", **about)
     times.move(3_000)
-    await app.arun(relay_events(app.bus_keys, app.keys_of, 1000))
+    await app.engine.arun(relay_events(app.engine.bus_keys, app.engine.keys_of, 1000))
     assert len(await app.amade_for(about["task"])) == 2
     await drain(app)
     first, second = (msgspec.structs.replace(one, id="", deadline_ms=0) for one in got)
@@ -804,7 +819,7 @@ def test_an_invalid_pattern_is_refused(bus: Relevo) -> None:
     for pattern in patterns:
         with pytest.raises(OptionError, match="pattern"):
             hearing(bus, "mail", pattern)
-    assert bus.bus.subscriptions == {}
+    assert bus.engine.part(Bus).subscriptions == {}
 
 
 def test_an_invalid_option_of_a_subscription_is_refused(bus: Relevo) -> None:

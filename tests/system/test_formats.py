@@ -86,7 +86,7 @@ def test_what_an_earlier_version_left_is_worked_off(server: Server, kept: dict[s
     assert pool.counts() == {"pending": 2, "ready": 1}
 
     assert queue.stats().living == 0
-    assert server.command("GET", app.own_keys.key("format")) == f"{FORMAT.number} {FORMAT.least}".encode()
+    assert server.command("GET", app.engine.own_keys.key("format")) == f"{FORMAT.number} {FORMAT.least}".encode()
     app.close()
     assert leaks(server, mixed.NAME) == []
 
@@ -97,7 +97,7 @@ def write(server: Server, keys: QueueKeys, found: str) -> None:
 
 
 def found(server: Server, app: Relevo) -> bytes | None:
-    value: bytes | None = server.command("GET", app.own_keys.key("format"))
+    value: bytes | None = server.command("GET", app.engine.own_keys.key("format"))
     return value
 
 
@@ -108,7 +108,7 @@ def test_the_first_use_writes_the_format_down(server: Server, app: Relevo) -> No
 
 def test_an_older_version_refuses_the_keys_of_a_newer_one(server: Server, app_factory: AppFactory) -> None:
     app = app_factory()
-    write(server, app.own_keys, f"{FORMAT.number + 2} {FORMAT.number + 1}")
+    write(server, app.engine.own_keys, f"{FORMAT.number + 2} {FORMAT.number + 1}")
     task = app.task(name="a")(mixed.double)
     with pytest.raises(FormatError, match=r"written by a newer version of relevo.*upgrade relevo in this process"):
         task.enqueue(1)
@@ -118,7 +118,7 @@ def test_an_older_version_refuses_the_keys_of_a_newer_one(server: Server, app_fa
 
 
 def test_an_older_version_works_beside_a_newer_one_that_allows_it(server: Server, app: Relevo) -> None:
-    write(server, app.own_keys, f"{FORMAT.number + 2} {FORMAT.number}")
+    write(server, app.engine.own_keys, f"{FORMAT.number + 2} {FORMAT.number}")
     job = app.task(name="a")(mixed.double).enqueue(1)
     drained(app)
     assert job.result(timeout=PATIENCE) == 2
@@ -128,16 +128,16 @@ def test_an_older_version_works_beside_a_newer_one_that_allows_it(server: Server
 @pytest.mark.parametrize("before", ["", "1 0", "2 2", "garbage"])
 def test_a_newer_version_upgrades_what_it_can_read(server: Server, app: Relevo, before: str) -> None:
     if before:
-        write(server, app.own_keys, before)
+        write(server, app.engine.own_keys, before)
     for _ in range(2):
-        app.run(agreeing(app.own_keys, ours=Format(3, least=1, reads=0)))
+        app.engine.run(agreeing(app.engine.own_keys, ours=Format(3, least=1, reads=0)))
         assert found(server, app) == (b"3 2" if before == "2 2" else b"3 1")
 
 
 def test_a_newer_version_says_how_to_go_on_where_it_cannot_read_the_keys(server: Server, app: Relevo) -> None:
-    write(server, app.own_keys, "1 0")
+    write(server, app.engine.own_keys, "1 0")
     with pytest.raises(FormatError, match="let workers of the version before finish the jobs"):
-        app.run(agreeing(app.own_keys, ours=Format(4, least=4, reads=3)))
+        app.engine.run(agreeing(app.engine.own_keys, ours=Format(4, least=4, reads=3)))
     assert found(server, app) == b"1 0"
 
 
@@ -146,7 +146,7 @@ async def test_a_running_worker_stops_when_a_newer_version_took_over(server: Ser
     with pytest.raises(FormatError):
         async with working(app) as worker:
             await aeventually(lambda: worker._presence and worker._presence._list_at, what="the worker has looked")
-            write(server, app.own_keys, "99 99")
+            write(server, app.engine.own_keys, "99 99")
             assert worker._presence is not None
             worker._presence._list_at = 0.0  # as after two minutes
             await aeventually(lambda: worker.is_stopping, what="the worker stops")
@@ -155,7 +155,7 @@ async def test_a_running_worker_stops_when_a_newer_version_took_over(server: Ser
 def test_a_worker_process_that_does_not_get_along_exits_with_one_line(
     server: Server, app: Relevo, tmp_path: Path
 ) -> None:
-    write(server, app.own_keys, "99 99")
+    write(server, app.engine.own_keys, "99 99")
     (tmp_path / "made.py").write_text(
         f"from relevo import Relevo\napp = Relevo({app.name!r}, env='test', url={server.url!r})\n"
     )
@@ -170,6 +170,6 @@ def test_a_worker_process_that_does_not_get_along_exits_with_one_line(
 
 
 def test_the_format_of_the_bus_is_looked_at_too(server: Server, bus: Relevo) -> None:
-    write(server, bus.bus_keys, "99 99")
+    write(server, bus.engine.bus_keys, "99 99")
     with pytest.raises(FormatError, match="written by a newer version"):
-        bus.run(bus.list_queue("other:actions"))
+        bus.engine.run(bus.engine.list_queue("other:actions"))

@@ -41,7 +41,7 @@ async def test_worker_renews_a_lease_in_time_again_and_again(app_factory: AppFac
     """One claim outlives two leases. A machine that stands still loses it, then the next claim is looked at."""
     lease_ms = 500
     app = app_factory(lease=lease_ms / 1000)
-    keys = app.keys_of("default")
+    keys = app.engine.keys_of("default")
     firsts: dict[bytes, float] = {}
 
     @app.task(timeout="1h", max_crashes=1000)

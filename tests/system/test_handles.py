@@ -36,7 +36,7 @@ def commands_run(server: Server) -> int:
 
 
 def waiters(server: Server, app: Relevo) -> int:
-    return int(server.command("HLEN", app.keys_of("default").key("waiters")))
+    return int(server.command("HLEN", app.engine.keys_of("default").key("waiters")))
 
 
 async def is_running(job: Job[Any]) -> bool:
@@ -420,8 +420,8 @@ async def test_a_waiter_whose_connection_was_cut_gets_the_result_whichever_call_
         failures = 0
         jobs = [await one.ajob(work.enqueue().id) for one in far]
         waiting = [asyncio.create_task(job.aresult(timeout=PATIENCE)) for job in jobs]
-        attached = app.keys_of("default").key("waiters")
-        await aeventually(lambda: app.run(Call([b"HLEN", attached])) == len(far), what="all are known to wait")
+        attached = app.engine.keys_of("default").key("waiters")
+        await aeventually(lambda: app.engine.run(Call([b"HLEN", attached])) == len(far), what="all are known to wait")
         proxy.black_hole_all()
         proxy.reset_all()
         await drain(app)

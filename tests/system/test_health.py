@@ -36,17 +36,21 @@ def texts(health: Health) -> list[str]:
 
 def alive(app: Relevo, *queues: str, id: str = "w1") -> None:
     """A worker says that it lives, and does nothing."""
-    app.run(present(app.keys, WorkerInfo(id, "here", 1, queues or ("default",), 1, 1)))
-    app.run(listed(app.keys, id))
+    app.engine.run(present(app.engine.keys, WorkerInfo(id, "here", 1, queues or ("default",), 1, 1)))
+    app.engine.run(listed(app.engine.keys, id))
 
 
 def push_old(app: Relevo, ago_ms: int, count: int = 1, queue: str = "default") -> None:
     """Jobs that were made some time ago."""
-    now_ms = app.run(app.now_ms())
+    now_ms = app.engine.run(app.engine.now_ms())
     ids = [_text(now_ms - ago_ms, 9) + id[9:] for id in Ids().many(count)]
-    app.run(app.list_queue(queue))
+    app.engine.run(app.engine.list_queue(queue))
     for start in range(0, count, 1000):
-        app.run(push_plain(app.keys_of(queue), [(id, b'{"t":"mail"}') for id in ids[start : start + 1000]], 100, 1000))
+        app.engine.run(
+            push_plain(
+                app.engine.keys_of(queue), [(id, b'{"t":"mail"}') for id in ids[start : start + 1000]], 100, 1000
+            )
+        )
 
 
 def test_an_unused_app_is_unknown(app: Relevo) -> None:
@@ -69,7 +73,7 @@ def test_jobs_that_ran_leave_a_healthy_app_with_its_numbers(app: Relevo) -> None
     (queue,) = found.queues
     assert (queue.name, queue.status, queue.workers, queue.vitals.size("done")) == ("default", Status.HEALTHY, 1, 5)
     assert queue.vitals.totals["done"] == 5
-    assert found.checked_at_ms == pytest.approx(app.run(app.now_ms()), abs=10_000)
+    assert found.checked_at_ms == pytest.approx(app.engine.run(app.engine.now_ms()), abs=10_000)
 
 
 def test_jobs_without_a_worker_are_a_reason(app: Relevo) -> None:
@@ -148,21 +152,21 @@ def test_a_dead_letter_that_is_retried_is_as_old_as_that(server: Server, app_fac
 def test_silent_workers_are_reported_for_a_while(app: Relevo) -> None:
     alive(app, id="here")
     alive(app, id="gone")
-    app.run(Call([b"DEL", app.keys.worker("gone")]))
+    app.engine.run(Call([b"DEL", app.engine.keys.worker("gone")]))
     for _ in range(2):
         found = app.health()
         assert (found.workers, found.lost_workers, found.status) == (1, ("gone",), Status.DEGRADED)
     assert texts(found) == ["1 worker lost in the last 15 minutes"]
-    app.run(Call([b"ZADD", app.keys.workers, found.checked_at_ms - 16 * MINUTE, b"gone"]))
+    app.engine.run(Call([b"ZADD", app.engine.keys.workers, found.checked_at_ms - 16 * MINUTE, b"gone"]))
     assert app.health().lost_workers == ()
 
 
 async def test_a_worker_removes_long_silent_workers_from_the_list(app: Relevo) -> None:
-    now_ms = await app.arun(app.now_ms())
-    await app.arun(Call([b"ZADD", app.keys.workers, now_ms - 16 * MINUTE, b"gone", now_ms, b"lost"]))
+    now_ms = await app.engine.arun(app.engine.now_ms())
+    await app.engine.arun(Call([b"ZADD", app.engine.keys.workers, now_ms - 16 * MINUTE, b"gone", now_ms, b"lost"]))
 
     async def is_forgotten() -> bool:
-        return await app.arun(Call([b"ZSCORE", app.keys.workers, b"gone"])) is None
+        return await app.engine.arun(Call([b"ZSCORE", app.engine.keys.workers, b"gone"])) is None
 
     async with working(app):
         await aeventually(is_forgotten, what="that one is no news")
@@ -196,7 +200,7 @@ def test_services_that_the_app_serves_are_looked_at_and_those_of_others_are_not(
     assert "embedding:actions" in names and "billing:actions" not in names
     stranger = bus_factory("mine")  # by its name alone, as a monitor
     assert "embedding:actions" not in [queue.name for queue in stranger.health().queues]
-    mine.run(mine.list_served("embedding:actions"))  # as its workers do
+    mine.engine.run(mine.engine.list_served("embedding:actions"))  # as its workers do
     assert "embedding:actions" in [queue.name for queue in stranger.health().queues]
     for app, queue in ((mine, "embedding:actions"), (other, "billing:actions")):
         app.queue(queue).clear()
@@ -207,7 +211,7 @@ def test_services_that_the_app_serves_are_looked_at_and_those_of_others_are_not(
 
 async def looked(app: Relevo) -> Health:
     """A worker's look, at once."""
-    app.run(Call([b"DEL", app.keys.watching]))
+    app.engine.run(Call([b"DEL", app.engine.keys.watching]))
     found = await Watcher(Worker(app)).run_once()
     assert found is not None
     return found
@@ -219,9 +223,9 @@ async def test_a_worker_keeps_what_it_found_in_a_hash_that_ends(app_factory: App
     found = await looked(app)
     kept = app.health(cached=True)
     assert kept == found and kept.status is Status.UNHEALTHY
-    rows: list[bytes] = app.run(Call([b"HMGET", app.keys.health, b"status", b"checked_at", b"reasons"]))
+    rows: list[bytes] = app.engine.run(Call([b"HMGET", app.engine.keys.health, b"status", b"checked_at", b"reasons"]))
     assert rows == [b"unhealthy", b"%d" % found.checked_at_ms, b"default: 2 jobs due and no worker serves it"]
-    assert 0 < app.run(Call([b"PTTL", app.keys.health])) <= 4 * MINUTE
+    assert 0 < app.engine.run(Call([b"PTTL", app.engine.keys.health])) <= 4 * MINUTE
     assert await app.ahealth(cached=True) == kept
     await app.aclose()
 
@@ -246,10 +250,10 @@ async def test_what_is_kept_is_unknown_after_two_intervals(server: Server, app_f
 def test_nothing_kept_is_unknown(app: Relevo) -> None:
     kept = app.health(cached=True)
     assert (kept.status, kept.checked_at_ms) == (Status.UNKNOWN, 0)
-    app.run(Call([b"HSET", app.keys.health, b"report", b"of another version"]))
+    app.engine.run(Call([b"HSET", app.engine.keys.health, b"report", b"of another version"]))
     assert app.health(cached=True).status is Status.UNKNOWN
     assert app.health().status is Status.UNKNOWN
-    app.run(Call([b"DEL", app.keys.health]))
+    app.engine.run(Call([b"DEL", app.engine.keys.health]))
 
 
 async def test_of_many_workers_one_looks_in_an_interval(app_factory: AppFactory) -> None:
@@ -257,13 +261,13 @@ async def test_of_many_workers_one_looks_in_an_interval(app_factory: AppFactory)
     alive(app)
     found = await asyncio.gather(*(Watcher(Worker(app)).run_once() for _ in range(5)))
     assert sum(one is not None for one in found) == 1
-    assert 0 < app.run(Call([b"PTTL", app.keys.watching])) <= 54_000
+    assert 0 < app.engine.run(Call([b"PTTL", app.engine.keys.watching])) <= 54_000
     await app.aclose()
 
 
 async def test_nothing_is_kept_unless_health_is_on(app: Relevo) -> None:
     assert await Watcher(Worker(app)).run_once() is None
-    assert app.run(Call([b"EXISTS", app.keys.health, app.keys.watching])) == 0
+    assert app.engine.run(Call([b"EXISTS", app.engine.keys.health, app.engine.keys.watching])) == 0
     await app.aclose()
 
 
@@ -305,7 +309,7 @@ async def test_the_log_shows_each_change_at_its_level_and_a_summary_each_time(
     app_factory: AppFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = app_factory(health=True, health_limits={"ready_max": 5, "ready_critical": 10, "unserved_age": 3600})
-    app.run(app.list_queue("default"))
+    app.engine.run(app.engine.list_queue("default"))
     alive(app)
     with logged(caplog) as lines:
         await looked(app)
@@ -333,14 +337,14 @@ async def test_on_a_full_server_workers_live_and_health_is_kept(engine: str, tmp
     """Jobs that end there make room, so their workers must not count as lost."""
     with Server(engine, directory=tmp_path / "full") as full:
         app = Relevo("full", url=full.url, env="test", health=True)
-        app.run(app.list_queue("default"))
+        app.engine.run(app.engine.list_queue("default"))
         full.command("CONFIG", "SET", "maxmemory", "1")
         alive(app)
         found = await looked(app)
         assert (found.status, found.workers, found.lost_workers) == (Status.UNHEALTHY, 1, ())
         assert [reason.measure for reason in found.reasons] == ["memory"], "and nothing else is wrong"
         assert (await app.ahealth(cached=True)).checked_at_ms == found.checked_at_ms
-        assert full.command("HLEN", app.keys_of("default").key("minutes")), "for rates"
+        assert full.command("HLEN", app.engine.keys_of("default").key("minutes")), "for rates"
         full.command("CONFIG", "SET", "maxmemory", "0")
         assert (await app.ahealth()).is_healthy, "without a limit of its own no server is full"
         await app.aclose()
@@ -401,20 +405,20 @@ def test_a_server_that_is_away_is_an_error_and_not_a_status(app_factory: AppFact
 async def test_a_worker_keeps_counters_once_a_minute_for_rates(app: Relevo) -> None:
     worker = Worker(app)
     watcher = Watcher(worker)
-    key = app.keys_of("default").key("minutes")
+    key = app.engine.keys_of("default").key("minutes")
     await watcher.run_once()
-    assert app.run(Call([b"EXISTS", key])) == 0, "not at its start: many workers begin at once"
+    assert app.engine.run(Call([b"EXISTS", key])) == 0, "not at its start: many workers begin at once"
     watcher._sample_at = 0.0
     await watcher.run_once()
-    assert app.run(Call([b"HLEN", key])) == 1
+    assert app.engine.run(Call([b"HLEN", key])) == 1
     await app.aclose()
 
 
 async def test_a_key_of_another_type_is_named_once_in_the_log_of_a_worker(
     app: Relevo, caplog: pytest.LogCaptureFixture
 ) -> None:
-    key = app.keys_of("default").key("ready")
-    app.run(Call([b"SET", key, b"stranger"]))
+    key = app.engine.keys_of("default").key("ready")
+    app.engine.run(Call([b"SET", key, b"stranger"]))
     push_old(app, MINUTE)
     watcher = Watcher(Worker(app))
     with caplog.at_level("ERROR", logger="relevo.worker"):
@@ -424,7 +428,9 @@ async def test_a_key_of_another_type_is_named_once_in_the_log_of_a_worker(
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("default: key ready: a key of another type was in its place")
     app.queue("default").clear()
-    app.run(Call([b"DEL", app.keys_of("default").key("faults"), app.keys_of("default").own("aside", "ready")]))
+    app.engine.run(
+        Call([b"DEL", app.engine.keys_of("default").key("faults"), app.engine.keys_of("default").own("aside", "ready")])
+    )
     await app.aclose()
 
 

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from relevo import Relevo
+from relevo.bus.bus import Bus
 from relevo.bus.conversation_store import Left
 from relevo.bus.event_store import publish, relay_events
 from relevo.bus.message_store import Tracked
 from relevo.bus.service import Service
 from relevo.bus.subscription_store import Subscription, subscribe, subscriptions
+from relevo.engine.list_store import register
+from relevo.engine.lists import known_queues
 from relevo.engine.message import Reply
 from relevo.errors import OptionError
-from relevo.queues.lists import known_queues
-from relevo.queues.store import register
 from relevo.store.plan import Ahead, Call
 from relevo.upkeep.conversations import Made, Tally
 from relevo.upkeep.sweeping import SweepReport, sweeping
@@ -44,7 +45,7 @@ def times(server: Server, bus_factory: AppFactory) -> Times:
 
 def keys(app: Relevo, part: str = "") -> list[str]:
     """Keys of the bus whose names hold this."""
-    found: list[bytes] = app.run(Call(["KEYS", f"*{app.settings.prefix}*"]))
+    found: list[bytes] = app.engine.run(Call(["KEYS", f"*{app.settings.prefix}*"]))
     return sorted(key for key in lasting(key.decode() for key in found) if part in key)
 
 
@@ -54,7 +55,7 @@ async def akeys(app: Relevo, part: str = "") -> list[str]:
 
 def note_of(app: Relevo, task: str) -> bytes:
     """The key under which the bus notes in which queues something was made for a task."""
-    return app.bus_keys.own("made", task)
+    return app.engine.bus_keys.own("made", task)
 
 
 def shown(made: list[Made]) -> list[tuple[str, str, str]]:
@@ -124,7 +125,7 @@ def _living(app: Relevo, queue: str, count: int = 0) -> Callable[[], Awaitable[b
 
 def _subscribed(app: Relevo) -> Callable[[], Awaitable[bool]]:
     async def is_so() -> bool:
-        known: list[Subscription] = await app.arun(subscriptions(app.bus_keys))
+        known: list[Subscription] = await app.engine.arun(subscriptions(app.engine.bus_keys))
         return len(known) == 1
 
     return is_so
@@ -207,7 +208,7 @@ async def test_what_is_known_of_a_task_ends_by_itself(bus_factory: AppFactory) -
     found = [key for key in await akeys(bus) if ":made:" in key]
     assert len(found) == 3, "of the bus, of the action's queue, of the callback's"
     for key in found:
-        assert 1_800 < await bus.arun(Call(["TTL", key])) <= 3_600
+        assert 1_800 < await bus.engine.arun(Call(["TTL", key])) <= 3_600
     await drain(bus)
 
 
@@ -215,7 +216,7 @@ async def test_a_message_outlives_the_note_of_its_task(bus: Relevo) -> None:
     nooble = Nooble(bus)
     await nooble.ask()
     for key in await akeys(bus, ":made:"):
-        await bus.arun(Call(["DEL", key]))
+        await bus.engine.arun(Call(["DEL", key]))
     assert await bus.amade_for("task_7") == []
     async with working(bus):
         await aeventually(lambda: nooble.replies == ["done"], what="it was handled all the same")
@@ -225,9 +226,9 @@ async def test_losing_the_note_of_the_bus_loses_nothing(bus: Relevo) -> None:
     nooble = Nooble(bus)
     await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="task_7")
     await drain(bus)
-    await bus.arun(Call(["DEL", note_of(bus, "task_7")]))
+    await bus.engine.arun(Call(["DEL", note_of(bus, "task_7")]))
     assert shown(await bus.amade_for("task_7")) == [("actions", "embedding.generate", "done")]
-    await bus.arun(Call(["DEL", note_of(bus, "task_7")]))
+    await bus.engine.arun(Call(["DEL", note_of(bus, "task_7")]))
     assert (await bus.acleanup("task_7")).queues == {"embedding:actions": Left(1, 0, 0)}
 
 
@@ -236,7 +237,7 @@ async def test_an_incomplete_note_hides_no_message(bus_factory: AppFactory, ask:
     bus, other = bus_factory(), bus_factory("other")
     nooble = Nooble(bus)
     await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="task_7")
-    await bus.arun(Call(["DEL", note_of(bus, "task_7")]))
+    await bus.engine.arun(Call(["DEL", note_of(bus, "task_7")]))
     await other.service("x").asend("elsewhere.work", task="task_7")
     await nooble.ingestion.asend("embedding.generate", {"n": 2}, task="task_7")
     await drain(bus)
@@ -253,12 +254,16 @@ async def test_an_incomplete_note_hides_no_message(bus_factory: AppFactory, ask:
 
 async def test_an_event_whose_publisher_died_is_listed_with_its_task(times: Times) -> None:
     bus = times.app
-    await bus.arun(subscribe(bus.bus_keys, [Subscription("shop.sold", "audit", "audit:notifications:shop.sold")]))
+    await bus.engine.arun(
+        subscribe(bus.engine.bus_keys, [Subscription("shop.sold", "audit", "audit:notifications:shop.sold")])
+    )
     await bus.service("shop").asend("absent.serve", task="task_7")
     body = b'{"t":"shop.sold","h":{"o":"event","j":"task_7"}'
-    await bus.arun(publish(bus.bus_keys, "shop.sold", bus.new_id(), body, tracked=Tracked("task_7", 60_000)))
+    await bus.engine.arun(
+        publish(bus.engine.bus_keys, "shop.sold", bus.engine.new_id(), body, tracked=Tracked("task_7", 60_000))
+    )
     times.move(3_000)
-    await bus.arun(relay_events(bus.bus_keys, bus.keys_of, 1000))
+    await bus.engine.arun(relay_events(bus.engine.bus_keys, bus.engine.keys_of, 1000))
     await bus.aclose()
     kinds = [one.kind for one in await bus.amade_for("task_7")]
     assert kinds == ["actions", "notifications"]
@@ -470,10 +475,10 @@ def one(step: Call[Any] | Ahead[Any]) -> Generator[Call[Any] | Ahead[Any], Any, 
 
 def orphan(app: Relevo, *names: str, ms: int = 3 * 24 * HOUR) -> None:
     """Let queues have been used so long ago."""
-    used_ms = app.run(app.now_ms()) - ms
-    app.run(register(app.bus_keys.key("queues"), names))
+    used_ms = app.engine.run(app.engine.now_ms()) - ms
+    app.engine.run(register(app.engine.bus_keys.key("queues"), names))
     for name in names:
-        app.run(Call(["ZADD", app.bus_keys.key("queues"), used_ms, name]))
+        app.engine.run(Call(["ZADD", app.engine.bus_keys.key("queues"), used_ms, name]))
 
 
 def swept(report: SweepReport) -> list[tuple[str, str, str]]:
@@ -481,14 +486,14 @@ def swept(report: SweepReport) -> list[tuple[str, str, str]]:
 
 
 def live_sweep(app: Relevo) -> SweepReport:
-    app.run(Call(["DEL", app.bus_keys.key("sweeping")]))
+    app.engine.run(Call(["DEL", app.engine.bus_keys.key("sweeping")]))
     report = app.sweep(dry_run=False)
     assert not report.skipped
     return report
 
 
 def registered(app: Relevo, *queues: str, **options: Any) -> None:
-    app.run(subscribe(app.bus_keys, [Subscription("shop.*", "s", queue, **options) for queue in queues]))
+    app.engine.run(subscribe(app.engine.bus_keys, [Subscription("shop.*", "s", queue, **options) for queue in queues]))
 
 
 def scene(times: Times) -> Relevo:
@@ -535,7 +540,7 @@ def test_a_dry_run_lists_exactly_what_a_live_run_removes(times: Times) -> None:
         ("subscription", "s:notifications:lapsed", "removed"),
         ("subscription", "s:notifications:old", "removed"),
     ]
-    assert {one.queue for one in app.run(subscriptions(app.bus_keys))} == {
+    assert {one.queue for one in app.engine.run(subscriptions(app.engine.bus_keys))} == {
         f"s:notifications:{name}" for name in ("half", "fresh", "living")
     }
     dry, again = app.sweep(), live_sweep(app)
@@ -582,7 +587,7 @@ def test_no_sweep_looks_at_all_keys(times: Times, server: Server) -> None:
     app.sweep()
     live_sweep(app)
     with working(app):
-        eventually(lambda: app.bus.worker)
+        eventually(lambda: app.engine.part(Bus).worker)
     app.made_for("task_7")
     app.cleanup("task_7")
     app.trace("task_7")
@@ -603,13 +608,13 @@ def test_a_sweep_asks_as_often_whatever_is_kept_elsewhere(times: Times, server: 
             except StopIteration:
                 return calls
             calls += 1
-            answer = app.run(one(step))
+            answer = app.engine.run(one(step))
 
-    first = asked(sweeping(app, dry_run=True))
+    first = asked(sweeping(app.engine, dry_run=True))
     svc = app.service("svc")
     for n in range(300):
         svc.send("busy.work", {"n": n}, task=f"task_{n}")
-    assert asked(sweeping(app, dry_run=True)) == first
+    assert asked(sweeping(app.engine, dry_run=True)) == first
 
 
 def test_two_sweepers_at_once_do_the_work_once(times: Times) -> None:
@@ -635,29 +640,29 @@ def test_two_sweepers_at_once_do_the_work_once(times: Times) -> None:
     assert len(found) == len(set(found)) == 300
     assert len(reports) == 4
     assert sum(report.removed > 0 for report in reports) == 1
-    assert app.run(subscriptions(app.bus_keys)) == []
+    assert app.engine.run(subscriptions(app.engine.bus_keys)) == []
 
 
 def test_the_lock_of_a_killed_sweeper_expires(times: Times) -> None:
     app = times.app
-    plan = sweeping(app, dry_run=False)
-    app.run(one(next(plan)))  # it has the lock
+    plan = sweeping(app.engine, dry_run=False)
+    app.engine.run(one(next(plan)))  # it has the lock
     plan.close()
     assert app.sweep(dry_run=False).skipped
     assert app.sweep().skipped is False, "a dry run does not wait for the lock"
-    assert 0 < app.run(Call(["PTTL", app.bus_keys.key("sweeping")])) <= 30_000
+    assert 0 < app.engine.run(Call(["PTTL", app.engine.bus_keys.key("sweeping")])) <= 30_000
 
 
 def test_a_slow_sweeper_leaves_the_lock_of_the_next_one_alone(times: Times) -> None:
     app = times.app
-    slow, lock = sweeping(app, dry_run=False), app.bus_keys.key("sweeping")
-    answer = app.run(one(next(slow)))
-    app.run(Call(["SET", lock, "another"]))  # its own lock has expired
+    slow, lock = sweeping(app.engine, dry_run=False), app.engine.bus_keys.key("sweeping")
+    answer = app.engine.run(one(next(slow)))
+    app.engine.run(Call(["SET", lock, "another"]))  # its own lock has expired
     with pytest.raises(StopIteration):
         while True:
-            answer = app.run(one(slow.send(answer)))
-    held: bytes | None = app.run(Call(["GET", lock]))
-    app.run(Call(["DEL", lock]))
+            answer = app.engine.run(one(slow.send(answer)))
+    held: bytes | None = app.engine.run(Call(["GET", lock]))
+    app.engine.run(Call(["DEL", lock]))
     assert held == b"another"
 
 
@@ -692,11 +697,11 @@ def test_workers_sweep_according_to_the_lifecycle_setting(
     app.service("other").action("nothing")(lambda: None)
     with caplog.at_level(logging.INFO), working(app):
         if mode == "off":
-            eventually(lambda: app.bus.worker)
-            eventually(lambda: app.run(Call(["ZCARD", app.keys_of("other:actions").key("instances")])))
+            eventually(lambda: app.engine.part(Bus).worker)
+            eventually(lambda: app.engine.run(Call(["ZCARD", app.engine.keys_of("other:actions").key("instances")])))
         else:
             eventually(lambda: "s:notifications:lapsed" in caplog.text, what="a sweep")
-    left = {one.queue for one in app.run(subscriptions(app.bus_keys))}
+    left = {one.queue for one in app.engine.run(subscriptions(app.engine.bus_keys))}
     assert ("s:notifications:lapsed" in left) == (mode != "on")
     assert ("observed: subscription s:notifications:lapsed" in caplog.text) == (mode == "observe")
 
@@ -745,10 +750,10 @@ class Race:
     def sweep(self) -> None:
         """One step of a sweep."""
         if self.plan is None:
-            self.app.run(Call(["DEL", self.app.bus_keys.key("sweeping")]))
-            self.plan, self.answer = sweeping(self.app, dry_run=False), None
+            self.app.engine.run(Call(["DEL", self.app.engine.bus_keys.key("sweeping")]))
+            self.plan, self.answer = sweeping(self.app.engine, dry_run=False), None
         try:
-            self.answer = self.app.run(one(self.plan.send(self.answer)))
+            self.answer = self.app.engine.run(one(self.plan.send(self.answer)))
         except StopIteration as over:
             self.plan = None
             self.removed += sum(row.what == "removed" for row in over.value.orphans)
@@ -756,7 +761,7 @@ class Race:
     def run(self, chance: random.Random, steps: int = 500) -> None:
         for _ in range(steps):
             chance.choice([self.send, self.work, self.work, self.age, *[self.sweep] * 4])()
-            listed = "svc:actions" in self.app.run(known_queues(self.app))
+            listed = "svc:actions" in self.app.engine.run(known_queues(self.app.engine))
             assert listed or not self.queue.stats().living, "messages wait in a queue that is not listed"
 
 
@@ -766,7 +771,7 @@ def test_a_queue_used_during_a_sweep_is_not_forgotten(bus: Relevo, seed: int) ->
 
     def days_pass() -> None:
         orphan(bus, "svc:actions")
-        bus._listed.clear()  # a process lists a queue again after an hour
+        bus.engine._listed.clear()  # a process lists a queue again after an hour
 
     race = Race(bus, days_pass)
     race.run(random.Random(seed))
@@ -777,8 +782,8 @@ def test_a_queue_used_during_a_sweep_is_not_forgotten(bus: Relevo, seed: int) ->
 def test_a_queue_in_use_is_no_orphan_however_young_orphans_may_be(bus_factory: AppFactory, seed: int) -> None:
     """A process that uses a queue lists it again after a quarter of `orphan_age`."""
     bus = bus_factory(orphan_age="10m")
-    bus.run(bus.list_queue("svc:actions"))
-    assert bus._listed["svc:actions"] - time.monotonic() <= 150
+    bus.engine.run(bus.engine.list_queue("svc:actions"))
+    assert bus.engine._listed["svc:actions"] - time.monotonic() <= 150
     Race(bus, lambda: orphan(bus, "svc:actions", ms=150_000)).run(random.Random(seed))
 
 
@@ -796,8 +801,8 @@ def test_a_queue_used_just_now_by_a_process_whose_clock_is_wrong_is_no_orphan(ti
 )
 def test_garbage_on_the_list_of_queues_is_ignored(bus: Relevo, name: bytes) -> None:
     bus.service("svc").send("svc.work", task="task_7")
-    bus.run(Call(["ZADD", bus.bus_keys.key("queues"), 1, name]))
-    bus.run(Call(["DEL", note_of(bus, "task_7")]))
+    bus.engine.run(Call(["ZADD", bus.engine.bus_keys.key("queues"), 1, name]))
+    bus.engine.run(Call(["DEL", note_of(bus, "task_7")]))
     assert len(bus.made_for("task_7")) == 1
     assert bus.cleanup("task_7").living == 1
     assert bus.tallies()["actions"].living == 1

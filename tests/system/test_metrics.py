@@ -194,7 +194,7 @@ async def test_timings_that_could_not_be_written_are_written_later(app: Relevo) 
 
     async with working(app) as worker:
         await (await fine.aenqueue()).aresult(timeout=PATIENCE)
-        nowhere = Relevo(app.name, url=f"redis://127.0.0.1:{free_port()}").client.driver()
+        nowhere = Relevo(app.name, url=f"redis://127.0.0.1:{free_port()}").engine.client.driver()
         with pytest.raises(StoreError):
             await worker.lanes[0].timings.write(nowhere)
     assert Scrape(await metrics.aexposition(app))("relevo_task_run_seconds_count", task="fine") == 1
@@ -218,9 +218,9 @@ async def test_workers_and_their_slots_are_exported(app: Relevo) -> None:
 
 
 def test_a_silent_worker_is_counted_at_each_scrape(app: Relevo) -> None:
-    app.run(present(app.keys, WorkerInfo("w1", "here", 1, ("default",), 10, 0, 3)))
+    app.engine.run(present(app.engine.keys, WorkerInfo("w1", "here", 1, ("default",), 10, 0, 3)))
     for worker in ("w1", "w2"):
-        app.run(listed(app.keys, worker))
+        app.engine.run(listed(app.engine.keys, worker))
     for _ in range(2):
         found = scrape(app)
         assert (found("relevo_workers"), found("relevo_workers_lost")) == (1, 1)
@@ -310,7 +310,7 @@ def test_health_is_a_number(app_factory: AppFactory) -> None:
 async def test_health_is_looked_at_for_each_scrape(app_factory: AppFactory) -> None:
     """The worker that looked may be the one that died."""
     app = app_factory(health=True, health_limits={"unserved_age": "10ms"})
-    app.run(app.list_queue("default"))
+    app.engine.run(app.engine.list_queue("default"))
     found = await Watcher(Worker(app)).run_once()
     assert found is not None and found.is_healthy, "and it is kept for minutes"
     app.task(name="x")(_nothing).enqueue()
@@ -483,7 +483,7 @@ def test_samples_have_the_labels_that_the_catalogue_names(bus: Relevo) -> None:
     x.enqueue()
     drained(bus)
     for queue in ("default", svc.queue):  # as purging counts
-        bus.run(Call([b"HINCRBY", bus.keys_of(queue).key("stats"), "purged_ready", 1]))
+        bus.engine.run(Call([b"HINCRBY", bus.engine.keys_of(queue).key("stats"), "purged_ready", 1]))
     bus.pool("vms").add("vm-1")
     text = metrics.exposition(bus)
     bus.pool("vms").remove("vm-1")

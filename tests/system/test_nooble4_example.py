@@ -58,7 +58,7 @@ def test_the_work_of_a_killed_process_goes_on_where_it_was_and_is_answered_once(
 
 def test_no_key_without_an_end_is_left(shown: Shown) -> None:
     app = Relevo("looking", prefix="nooble4", data_dir=str(shown.data))
-    assert leaks(app.run, "*nooble4*") == []
+    assert leaks(app.engine.run, "*nooble4*") == []
     assert app.queue().stats().living == 0
     app.close()
 

@@ -18,7 +18,7 @@ from tests.working import drain, working
 
 def ttl_ms(server: Server, job: Job[Any]) -> int:
     """How long the notes of a job are kept; -2: there are none."""
-    key = job._app.keys_of(job.queue).own("notes", job.id)
+    key = job._engine.keys_of(job.queue).own("notes", job.id)
     return int(server.command("PTTL", key))
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from relevo import Relevo, metrics
 from relevo.engine.handle import Job
+from relevo.engine.lists import AT_ONCE, tidying
 from relevo.errors import UnknownJob
-from relevo.queues.lists import AT_ONCE, tidying
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
 from tests.servers import Server
@@ -101,7 +101,7 @@ def test_jobs_and_dead_letters_of_another_app_are_reached_by_id(shop: Relevo, ot
     ids = [one.id for one in (*shop.dead.list(), *other.dead.list())]
     assert shop.job(ids[1]).queue == PAY
     with pytest.raises(UnknownJob, match="on any of"):
-        shop.job(shop.new_id())
+        shop.job(shop.engine.new_id())
     assert shop.dead.discard(ids=ids) == 2
     assert shop.dead.restore(ids=ids) == 2
     assert shop.dead.retry(ids=ids) == 2
@@ -139,7 +139,7 @@ async def test_queues_of_a_broadcast_are_listed_by_the_name_that_they_share(
     async with working(app) as worker:
         await aeventually(there, what="its name is on the lists")
         assert await there() == [f"invoices:{worker.id}:notifications:shop.sold"]
-    on_list = server.command("ZRANGE", monitor.keys.queues, 0, -1)
+    on_list = server.command("ZRANGE", monitor.engine.keys.queues, 0, -1)
     assert sorted(on_list) == [b"default", SOLD.encode()]
     await monitor.aclose()
 
@@ -171,12 +171,12 @@ def test_a_queue_leaves_the_list_a_month_after_its_last_use_when_nothing_is_left
         greet.using(queue=name, result_ttl="1h" if name == "kept" else 0).enqueue()
     drained(app, queues=[name for name in names if name != "waiting"])
     app.queue("limited").limit(concurrency=1)
-    unused(server, app.keys.queues, *names[:-1])
+    unused(server, app.engine.keys.queues, *names[:-1])
     assert set(app.queues()) >= set(names)
-    assert sorted(app.run(tidying(app))) == ["tenant-1", "tenant-2"]
+    assert sorted(app.engine.run(tidying(app.engine))) == ["tenant-1", "tenant-2"]
     assert app.queues() == ["kept", "limited", "used", "waiting"]
-    assert app.run(tidying(app)) == [], "what stays is not looked at each time"
-    assert server.command("ZCOUNT", app.keys.queues, "-inf", int(time.time() * 1000) - MONTH_MS) == 0
+    assert app.engine.run(tidying(app.engine)) == [], "what stays is not looked at each time"
+    assert server.command("ZCOUNT", app.engine.keys.queues, "-inf", int(time.time() * 1000) - MONTH_MS) == 0
     app.queue("limited").unlimit()
     app.queue("waiting").clear()
 
@@ -185,8 +185,8 @@ def test_a_pool_leaves_the_list_when_it_has_no_entities(server: Server, app: Rel
     app.pool("empty").add("vm-1")
     app.pool("empty").remove("vm-1")
     app.pool("full").add("vm-1")
-    unused(server, app.keys.pools, "empty", "full")
-    assert app.run(tidying(app)) == ["empty"]
+    unused(server, app.engine.keys.pools, "empty", "full")
+    assert app.engine.run(tidying(app.engine)) == ["empty"]
     assert app.pools() == ["full"]
     app.pool("full").remove("vm-1")
 
@@ -195,18 +195,18 @@ def test_malformed_names_are_removed_from_the_list(server: Server, app: Relevo) 
     tasks(app).tasks["greet"].enqueue()
     drained(app)
     for name in ("a:responses", b"\xff"):
-        server.command("ZADD", app.keys.queues, 1, name)
-    assert len(app.run(tidying(app))) == 2
-    assert server.command("ZRANGE", app.keys.queues, 0, -1) == [b"default"]
+        server.command("ZADD", app.engine.keys.queues, 1, name)
+    assert len(app.engine.run(tidying(app.engine))) == 2
+    assert server.command("ZRANGE", app.engine.keys.queues, 0, -1) == [b"default"]
 
 
 def test_many_names_leave_the_list_some_at_a_time(server: Server, app: Relevo) -> None:
     tasks(app).tasks["greet"].enqueue()
     drained(app)
     names = [f"tenant-{n}" for n in range(AT_ONCE + 20)]
-    server.command("ZADD", app.keys.queues, *(word for name in names for word in (1, name)))
-    assert len(app.run(tidying(app))) == AT_ONCE
-    assert len(app.run(tidying(app))) == 20
+    server.command("ZADD", app.engine.keys.queues, *(word for name in names for word in (1, name)))
+    assert len(app.engine.run(tidying(app.engine))) == AT_ONCE
+    assert len(app.engine.run(tidying(app.engine))) == 20
     assert app.queues() == ["default"]
 
 
@@ -214,7 +214,7 @@ async def test_workers_take_unused_names_off_the_list(server: Server, app: Relev
     greet = tasks(app).tasks["greet"]
     await greet.using(queue="tenant-1", result_ttl=0).aenqueue()
     await drain(app, queues=["tenant-1"])
-    unused(server, app.keys.queues, "tenant-1")
+    unused(server, app.engine.keys.queues, "tenant-1")
 
     async def is_gone() -> bool:
         return await app.aqueues() == ["default"]

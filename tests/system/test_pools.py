@@ -231,7 +231,7 @@ def test_a_return_whose_reply_was_lost_counts_when_it_is_asked_again(vms: Pool, 
     letter = vms.fail("vm-1", "no ip") or ""
     call = readmit(vms.keys, letter, "vm-1", "ready", 1, {})
     again = Call(call.command(repeated=True, text=True), call.decode)
-    assert [times.app.run(one) for one in (again, again, call)] == [1, 1, 0]
+    assert [times.app.engine.run(one) for one in (again, again, call)] == [1, 1, 0]
     assert places(vms) == {"ready": 1}
 
 
@@ -408,7 +408,7 @@ def test_address_of_a_pool_reads_back_and_is_no_queues(app: Relevo, pool: str) -
     address = parse(name, prefix=False, env=False)
     assert (address.service, address.kind, address.detail) == ("shop", "actions", ("pool", pool))
     assert str(address) == name and is_pool_name(name)
-    assert app.keys_of(pool_name(app.name, pool)).address != app.keys_of(pool).address
+    assert app.engine.keys_of(pool_name(app.name, pool)).address != app.engine.keys_of(pool).address
 
 
 def test_an_entity_without_a_record_is_listed_and_moved(vms: Pool, server: Server) -> None:

@@ -150,7 +150,7 @@ def test_job_that_was_let_go_by_others_has_no_known_age(app: Relevo, times: Time
     child = mail.using(depends_on=[parent], queue="other").enqueue()
     (lease,) = app.queue().take(1)
     times.move(10 * DAY)
-    assert app.run(lease._renewal())[:2] == ([], [])
+    assert app.engine.run(lease._renewal())[:2] == ([], [])
     assert lease.done()
     assert child.status() is State.READY
     for _ in range(2):
@@ -249,7 +249,7 @@ def test_ages_count_from_the_end_of_a_pause(app: Relevo, times: Times, server: S
     assert live(app).count == 1
     times.move(31 * DAY)
     live(app)
-    assert server.command("EXISTS", app.keys_of("default").own("walk", "held")) == 0
+    assert server.command("EXISTS", app.engine.keys_of("default").own("walk", "held")) == 0
 
 
 async def test_job_that_is_due_while_all_workers_are_busy_is_judged_as_a_ready_one(times: Times) -> None:
@@ -370,8 +370,8 @@ def test_request_past_its_deadline_expires(app: Relevo, times: Times) -> None:
 def test_request_of_the_bus_is_answered_and_not_kept(times: Times) -> None:
     app = times.app
     envelope = Envelope("a.b", expires_ms=times.now_ms(), headers=Headers(intent="request"))
-    job = NewJob(app.new_id(), 100, write(envelope))
-    app.run(push_rich(app.keys_of("a:actions"), [job]))
+    job = NewJob(app.engine.new_id(), 100, write(envelope))
+    app.engine.run(push_rich(app.engine.keys_of("a:actions"), [job]))
     times.move(DAY)
     assert app.purge().count == 0, "a queue of the bus is for the app that serves it"
     assert reasons(live(app, queue="a:actions")) == {"ready expired stale_request": 1}
@@ -404,7 +404,7 @@ def test_waiter_of_a_stale_job_gets_its_end(app: Relevo, times: Times, server: S
 
     async def wait() -> str:
         waiting = asyncio.create_task(job.aresult(timeout=PATIENCE))
-        await aeventually(lambda: server.command("HLEN", app.keys_of("default").key("waiters")))
+        await aeventually(lambda: server.command("HLEN", app.engine.keys_of("default").key("waiters")))
         times.move(DAY)
         await app.apurge(dry_run=False)
         try:
@@ -455,7 +455,7 @@ def test_whatever_is_kept_under_an_id_in_no_set_is_noted_and_removed(
     app: Relevo, times: Times, server: Server, what: str
 ) -> None:
     """Its age is unknown, so it counts from when the purge first saw it."""
-    keys = app.keys_of("default")
+    keys = app.engine.keys_of("default")
     kept = app.tasks["mail"].using(name="mine", delay="99d", tenant="acme").enqueue()
     command, key, *args = STRAYS[what]
     server.command(command, keys.key(key), *args)
@@ -478,8 +478,8 @@ def test_whatever_is_kept_under_an_id_in_no_set_is_noted_and_removed(
 def test_entry_without_a_body_goes_with_all_that_is_kept_under_its_id(
     app: Relevo, times: Times, server: Server, state: str
 ) -> None:
-    keys, id = app.keys_of("default"), app.new_id()
-    app.run(app.list_queue("default"))
+    keys, id = app.engine.keys_of("default"), app.engine.new_id()
+    app.engine.run(app.engine.list_queue("default"))
     score = times.now_ms() * (1024 if state == "scheduled" else 1)
     server.command("ZADD", keys.key(state), score, id)
     for command, key, *args in STRAYS.values():
@@ -492,7 +492,7 @@ def test_entry_without_a_body_goes_with_all_that_is_kept_under_its_id(
 
 
 def test_job_that_a_turn_drops_leaves_no_checkpoints(app: Relevo, server: Server) -> None:
-    keys, job = app.keys_of("default"), app.tasks["mail"].enqueue()
+    keys, job = app.engine.keys_of("default"), app.tasks["mail"].enqueue()
     server.command("HSET", keys.own("carried", job.id), "life", "freed")
     server.command("HDEL", keys.key("jobs"), job.id)
     assert app.queue().take(1) == []
@@ -514,8 +514,8 @@ def test_search_for_strays_goes_on_where_the_last_run_stopped(
 ) -> None:
     from relevo.upkeep import orphans
 
-    keys = app.keys_of("default")
-    app.run(app.list_queue("default"))
+    keys = app.engine.keys_of("default")
+    app.engine.run(app.engine.list_queue("default"))
     monkeypatch.setattr(orphans, "WALK", 250)
     count = 1_500  # more than the server keeps in one piece
     pairs = [text for n in range(count) for text in (f"lost-{n}", "1 w 1" + " " * 70)]
@@ -532,7 +532,7 @@ def test_search_for_strays_goes_on_where_the_last_run_stopped(
 
 
 def test_body_that_came_back_into_a_set_is_not_removed(app: Relevo, times: Times, server: Server) -> None:
-    keys = app.keys_of("default")
+    keys = app.engine.keys_of("default")
     job = app.tasks["mail"].using(delay="99d").enqueue()
     score = server.command("ZSCORE", keys.key("scheduled"), job.id)
     server.command("ZREM", keys.key("scheduled"), job.id)
@@ -545,9 +545,9 @@ def test_body_that_came_back_into_a_set_is_not_removed(app: Relevo, times: Times
 
 def test_unreadable_jobs_and_foreign_ids_are_counted_and_left_alone(app: Relevo, times: Times) -> None:
     bodies = [b"not json", b"{}", b"\xff\xfe", b'{"t":"mail","d":"x"}']
-    jobs = [("mine", b'{"t":"mail"}'), *((app.new_id(), body) for body in bodies)]
-    app.run(push_plain(app.keys_of("default"), jobs, 100, 1000))
-    app.run(app.list_queue("default"))
+    jobs = [("mine", b'{"t":"mail"}'), *((app.engine.new_id(), body) for body in bodies)]
+    app.engine.run(push_plain(app.engine.keys_of("default"), jobs, 100, 1000))
+    app.engine.run(app.engine.list_queue("default"))
     times.move(30 * DAY)
     report = live(app)
     assert (report.count, report.unknown[0].count) == (0, 5)
@@ -573,10 +573,10 @@ def test_walk_through_a_long_queue_goes_on_where_the_last_run_stopped(
     mail = app.tasks["mail"]
     now = times.now_ms()
     fresh = [NewJob(_id_of(now + 3 * DAY + n), 100, b'{"t":"mail"}') for n in range(45)]
-    app.run(push_rich(app.keys_of("default"), fresh))
+    app.engine.run(push_rich(app.engine.keys_of("default"), fresh))
     old = mail.using(priority=900).enqueue()
     times.move(2 * DAY)
-    key = app.keys_of("default").key("walk")
+    key = app.engine.keys_of("default").key("walk")
     for stopped in (b"20", b"40"):
         assert app.purge(dry_run=True).count == 0
         assert app.purge(dry_run=False).count == 0
@@ -639,7 +639,7 @@ def test_full_server_can_be_purged_and_that_is_written_down(
         for n in range(3):
             task.enqueue(n)
             app.pool("vms").add(f"vm-{n}", ("pending", "completed", "running")[n])
-        full.command("HSET", app.keys_of("default").key("claims"), "lost", "1 w 1")
+        full.command("HSET", app.engine.keys_of("default").key("claims"), "lost", "1 w 1")
         eventually(lambda: app.purge().count == 4)
         full.command("CONFIG", "SET", "maxmemory", "1")
         with pytest.raises(OutOfMemory):
@@ -657,11 +657,11 @@ def test_full_server_can_be_purged_and_that_is_written_down(
 def test_dry_run_is_not_held_up_by_a_purge_and_holds_none_up(app: Relevo, times: Times) -> None:
     app.tasks["mail"].enqueue()
     times.move(DAY)
-    app.run(store.lock(app.keys_of("default"), "another"))
+    app.engine.run(store.lock(app.engine.keys_of("default"), "another"))
     assert app.purge(dry_run=True).count == 1
     held = app.purge(dry_run=False)
     assert (held.count, held.skipped) == (0, ("default",))
-    app.run(unlock(app.keys_of("default"), "another"))
+    app.engine.run(unlock(app.engine.keys_of("default"), "another"))
     assert app.purge(dry_run=False).count == 1
 
 
@@ -669,10 +669,12 @@ def test_purge_that_stood_still_for_too_long_does_not_go_on(app: Relevo, times: 
     """Another purge has the lock by now."""
     app.tasks["mail"].enqueue()
     times.move(DAY)
-    answer = _stopped_before_acting(app, lambda: server.command("SET", app.keys_of("default").key("sweeping"), "other"))
+    answer = _stopped_before_acting(
+        app, lambda: server.command("SET", app.engine.keys_of("default").key("sweeping"), "other")
+    )
     assert (answer.count, answer.skipped) == (0, ("default",))
-    assert server.command("GET", app.keys_of("default").key("sweeping")) == b"other"
-    server.command("DEL", app.keys_of("default").key("sweeping"))
+    assert server.command("GET", app.engine.keys_of("default").key("sweeping")) == b"other"
+    server.command("DEL", app.engine.keys_of("default").key("sweeping"))
     assert app.queue().clear() == 1
 
 
@@ -680,7 +682,7 @@ def _stopped_before_acting(app: Relevo, change: Any, script: str = "purge") -> P
     """A live purge; `change` happens between finding and acting."""
     from relevo.upkeep.purge import purging
 
-    plan, answer = purging(app, dry_run=False), None
+    plan, answer = purging(app.engine, dry_run=False), None
     while True:
         try:
             step: Any = plan.send(answer)
@@ -688,7 +690,7 @@ def _stopped_before_acting(app: Relevo, change: Any, script: str = "purge") -> P
             return end.value  # type: ignore[no-any-return]
         if getattr(step, "script", None) is not None and step.script.name == script:
             change()
-        answer = app.run(step)
+        answer = app.engine.run(step)
 
 
 BETWEEN: dict[str, tuple[Any, str]] = {  # what happens between finding and acting, and the state of the job then
@@ -1028,7 +1030,7 @@ async def test_workers_purge_by_themselves_once_per_interval_also_on_a_full_serv
         await app.pool("vms").aadd("vm-1", "completed")
         await aeventually(lambda: app.purge().count == 1)
         full.command("CONFIG", "SET", "maxmemory", "1")
-        reports = [await Purger(app, worker).run_once() for worker in ("w1", "w2", "w1")]
+        reports = [await Purger(app.engine, worker).run_once() for worker in ("w1", "w2", "w1")]
         full.command("CONFIG", "SET", "maxmemory", "0")
         assert [report and report.count for report in reports] == [1, None, None], "once per interval"
         await app.aclose()
@@ -1041,11 +1043,11 @@ async def test_purge_that_the_server_refuses_to_a_worker_is_logged_once(
         app = Relevo("strict", url=strict.url, env="test", purge="on", purge_every="10ms")
         await app.pool("vms").aadd("vm-1")
         strict.command("ACL", "SETUSER", "default", "-set")
-        purger, refused = Purger(app, "w1"), "the purge broke off:"
+        purger, refused = Purger(app.engine, "w1"), "the purge broke off:"
         running = asyncio.create_task(purger.run())
         await aeventually(lambda: refused in caplog.text)
         strict.command("ACL", "SETUSER", "default", "+set")
-        await aeventually(lambda: strict.command("EXISTS", app.keys.purged) == 1)
+        await aeventually(lambda: strict.command("EXISTS", app.engine.keys.purged) == 1)
         running.cancel()
         await asyncio.wait([running])
         assert caplog.text.count(refused) == 1

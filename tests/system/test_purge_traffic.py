@@ -77,9 +77,9 @@ class Traffic:
         }
         self.times, self.random = times, random.Random(seed)
         self.app = app = times.another(purge_ages=ages, result_ttl="1d")
-        app.new_id = ShiftedIds(times.now_ms)
+        app.engine.new_id = ShiftedIds(times.now_ms)
         self.task = app.task(name="work")(lambda n: n)
-        self.queue, self.keys = app.queue(), app.keys_of("default")
+        self.queue, self.keys = app.queue(), app.engine.keys_of("default")
         self.pool: Pool = app.pool("vms")
         self.leases: list[Lease] = []
         self.due: dict[str, int] = {}
@@ -107,7 +107,7 @@ class Traffic:
         if kind < 0.3:
             options["delay"] = self.random.randint(1, 90) * 60
         elif kind < 0.45 and self.jobs:
-            options["depends_on"] = [Job[int](self.app, self.random.choice(self.jobs), "default")]
+            options["depends_on"] = [Job[int](self.app.engine, self.random.choice(self.jobs), "default")]
         elif kind < 0.6:
             options["expires"] = self.random.randint(1, 60) * 60
         elif kind < 0.7:
@@ -148,12 +148,12 @@ class Traffic:
     def cancel(self) -> None:
         for id in self.random.sample(self.jobs, min(2, len(self.jobs))):
             with suppress(UnknownJob):
-                Job[int](self.app, id, "default").cancel()
+                Job[int](self.app.engine, id, "default").cancel()
 
     def revive(self) -> None:
         for row in self.queue.jobs(self.random.choice(["dead", "cancelled", "expired"]), limit=2):
             with suppress(JobError):  # what it depends on has failed
-                Job[int](self.app, row.id, "default").retry()
+                Job[int](self.app.engine, row.id, "default").retry()
                 self.handed_out.add(row.id)  # it ran before: the test does not know since when it is ready now
 
     def pass_time(self) -> None:
@@ -185,7 +185,7 @@ class Traffic:
                 self.pool.move(id, self.pool.get(id).state or "pending", self.random.choice(["ready", "pending"]))  # type: ignore[union-attr]
             elif self.random.random() < 0.5:
                 with suppress(UnknownJob):
-                    Job[int](self.app, id, "default").cancel()
+                    Job[int](self.app.engine, id, "default").cancel()
             else:
                 self.is_served = True
                 self.claim()
@@ -200,11 +200,11 @@ class Traffic:
     # what is so
     def places(self) -> dict[str, Place]:
         """Where every job is."""
-        claims: list[bytes] = self.app.run(Call([b"HGETALL", self.keys.key("claims")]))
+        claims: list[bytes] = self.app.engine.run(Call([b"HGETALL", self.keys.key("claims")]))
         held = dict(zip(claims[::2], claims[1::2], strict=True))
         found: dict[str, Place] = {}
         for state in STATES:
-            rows: list[bytes] = self.app.run(Call([b"ZRANGE", self.keys.key(state), 0, -1, b"WITHSCORES"]))
+            rows: list[bytes] = self.app.engine.run(Call([b"ZRANGE", self.keys.key(state), 0, -1, b"WITHSCORES"]))
             for id, score in zip(rows[::2], rows[1::2], strict=True):
                 assert id.decode() not in found, "a job is in one state"
                 found[id.decode()] = Place(state, float(score), held.get(id, b""))
@@ -247,7 +247,7 @@ def checked(traffic: Traffic, step: Any) -> Any:
     name = step.script.name if isinstance(step, Call) and step.script else ""
     if name in ("purge", "recover"):
         before, now_ms = traffic.places(), traffic.times.now_ms()
-        answer = traffic.app.run(step)
+        answer = traffic.app.engine.run(step)
         after = traffic.places()
         for id in before.keys() | after.keys():
             if before.get(id) != after.get(id) and id in before:
@@ -257,7 +257,7 @@ def checked(traffic: Traffic, step: Any) -> Any:
         return answer
     if name in ("shift", "expel", "oust", "lapse"):
         then, now_ms = traffic.entity_places(), traffic.times.now_ms()
-        answer = traffic.app.run(step)
+        answer = traffic.app.engine.run(step)
         later = traffic.entity_places()
         for id in then.keys() | later.keys():
             if then.get(id) != later.get(id):
@@ -266,10 +266,10 @@ def checked(traffic: Traffic, step: Any) -> Any:
         return answer
     if name in ("survey", "roll", "unplaced", "astray", "census") and traffic.random.random() < 0.1:
         before, then = traffic.places(), traffic.entity_places()
-        answer = traffic.app.run(step)
+        answer = traffic.app.engine.run(step)
         assert (traffic.places(), traffic.entity_places()) == (before, then), "looking changes nothing"
         return answer
-    return traffic.app.run(step)
+    return traffic.app.engine.run(step)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -281,7 +281,7 @@ def test_purge_between_everything_else_removes_nothing_wrongly(times: Times, see
         traffic.anything()
     while traffic.happened < ENOUGH or not (met >= ROWS and spared):
         assert traffic.happened < TOO_LONG, f"{ROWS - met} never met, {spared} spared"
-        plans = [purging(app, dry_run=False) for _ in range(traffic.random.choice([1, 1, 2]))]
+        plans = [purging(app.engine, dry_run=False) for _ in range(traffic.random.choice([1, 1, 2]))]
         answers: dict[int, Any] = dict.fromkeys(range(len(plans)))
         while answers:
             which = traffic.random.choice(list(answers))

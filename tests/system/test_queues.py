@@ -105,7 +105,7 @@ async def test_clear_removes_what_has_not_started(app: Relevo) -> None:
 
 
 async def _has_waiters(app: Relevo) -> bool:
-    return bool(await app.arun(Call([b"HLEN", app.keys_of("default").key("waiters")])))
+    return bool(await app.engine.arun(Call([b"HLEN", app.engine.keys_of("default").key("waiters")])))
 
 
 # a loop of one's own
@@ -217,8 +217,8 @@ def test_expired_and_unreadable_jobs_are_not_handed_to_takers(times: Times) -> N
     queue = app.queue()
     expired = step.using(expires="30m").enqueue()
     times.move(HOUR)
-    unreadable = app.new_id()
-    app.run(push_plain(app.keys_of("default"), [(unreadable, b"\xff not an envelope")], 100, 1000))
+    unreadable = app.engine.new_id()
+    app.engine.run(push_plain(app.engine.keys_of("default"), [(unreadable, b"\xff not an envelope")], 100, 1000))
     fine = step.enqueue()
     assert [lease.id for lease in queue.take(10)] == [fine.id]
     assert expired.status() is State.EXPIRED

@@ -17,6 +17,7 @@ from uuid import uuid4
 import pytest
 
 from relevo import Relevo, current_job
+from relevo.bus.bus import Bus
 from relevo.errors import BusError, NoResponders, OptionError, RequestTimeout, StoreError
 from tests.answering import Gate, answering, keys, kinds, outcome
 from tests.conftest import PATIENT, AppFactory
@@ -200,9 +201,9 @@ async def test_a_slot_is_free_again_however_a_request_ends(bus_factory: AppFacto
             assert await asyncio.gather(*both) == [1, 2]
             threads = [asyncio.to_thread(me.request, "a.b", {"n": n}, timeout=PATIENCE) for n in (1, 2)]
             assert await asyncio.gather(*threads) == [1, 2]
-        assert app.bus.slots_here()._value == 2
-        assert app.bus.slots._value == 2
-        assert app.client._here().inbox._waiting == {}
+        assert app.engine.part(Bus).slots_here()._value == 2
+        assert app.engine.part(Bus).slots._value == 2
+        assert app.engine.client._here().inbox._waiting == {}
 
 
 @pytest.mark.parametrize("blocking", [False, True])
@@ -437,7 +438,9 @@ async def test_answers_given_while_the_connection_is_cut_arrive(
             asked = [asyncio.ensure_future(ask(n, PATIENCE)) for n in range(8)]
             await gate.reached(8)
             proxy.reset_all()
-            await app.arun(app.now_ms())  # the server has seen the reset: it publishes nothing to that connection
+            await app.engine.arun(
+                app.engine.now_ms()
+            )  # the server has seen the reset: it publishes nothing to that connection
             gate.open()  # answers are given while no connection listens
             assert await asyncio.gather(*asked) == list(range(8))
             assert await ask(99, PATIENCE) == 99

@@ -15,6 +15,7 @@ from uuid import uuid4
 import pytest
 
 from relevo import Relevo, current_job
+from relevo.bus.bus import Bus
 from relevo.bus.service import Service
 from relevo.engine.context import JobContext, running
 from relevo.errors import RemoteError, RequestTimeout
@@ -54,7 +55,7 @@ def timed(bus_factory: AppFactory) -> Relevo:
 
 
 async def move(app: Relevo, ms: int) -> None:
-    await app.arun(Call([b"SET", app._clock_key.encode(), ms, b"EX", 600]))
+    await app.engine.arun(Call([b"SET", app.engine._clock_key.encode(), ms, b"EX", 600]))
 
 
 # --- what a request carries
@@ -69,7 +70,7 @@ async def test_a_handler_sees_the_whole_message(bus: Relevo) -> None:
         found.append((job.message, job.id, job.worker))
 
     async with answering(bus):
-        instance = bus.bus.instance
+        instance = bus.engine.part(Bus).instance
         before_ms = time.time() * 1000
         await bus.service("me").arequest(
             "a.b",
@@ -183,7 +184,7 @@ def test_a_nested_request_is_not_sent_after_the_outer_deadline(bus: Relevo) -> N
             me.request("a.b", wait=True)
     finally:
         running.reset(token)
-    assert bus.run(Call([b"EXISTS", bus.keys_of("a:actions").key("jobs")])) == 0
+    assert bus.engine.run(Call([b"EXISTS", bus.engine.keys_of("a:actions").key("jobs")])) == 0
 
 
 async def test_a_chain_of_requests_ends_at_the_deadline_of_the_first(bus: Relevo) -> None:
@@ -301,7 +302,7 @@ async def test_an_answer_that_comes_too_late_is_dropped_and_counted(bus_factory:
     async with answering(app):
         await times_out(ask, once=lambda: began)
         given_up.set()
-        await aeventually(lambda: asker.client.late_replies == len(began), what="the late answers came")
+        await aeventually(lambda: asker.engine.client.late_replies == len(began), what="the late answers came")
     await asker.aclose()
     totals = app.queue("a:actions").stats().totals
     assert (totals["done"], totals.get("unheard", 0)) == (len(began), 0)
@@ -317,7 +318,7 @@ async def test_answers_in_time_and_cancelled_requests_are_not_counted_as_late(bu
         gate.open()
         await asyncio.gather(*(me.arequest("a.b") for _ in range(5)))
         await aeventually(lambda: bus.queue("a:actions").stats().living == 0)
-        assert bus.client.late_replies == 0
+        assert bus.engine.client.late_replies == 0
 
 
 async def test_an_answer_to_a_process_that_is_gone_is_counted_and_expires(bus_factory: AppFactory) -> None:
@@ -331,7 +332,7 @@ async def test_an_answer_to_a_process_that_is_gone_is_counted_and_expires(bus_fa
         await aeventually(lambda: app.queue("a:actions").stats().living == 0)
         assert app.queue("a:actions").stats().totals["unheard"] == 1
         (left,) = [key for key in await keys(app) if "ended" in key]
-        assert 0 < await app.arun(Call([b"PTTL", left.encode()])) <= PATIENCE * 1000
+        assert 0 < await app.engine.arun(Call([b"PTTL", left.encode()])) <= PATIENCE * 1000
     asked.cancel()
     await asyncio.gather(asked, return_exceptions=True)
     await asker.aclose()
@@ -392,7 +393,7 @@ async def test_after_a_success_the_answer_is_kept_for_its_time(bus: Relevo) -> N
     assert gate.runs == {1: 1, 4: 1, 5: 1}
     for key in await keys(bus):
         if "ended" in key or "unique" in key:
-            assert 300_000 < await bus.arun(Call([b"PTTL", key.encode()])) <= 600_000, key
+            assert 300_000 < await bus.engine.arun(Call([b"PTTL", key.encode()])) <= 600_000, key
 
 
 async def test_a_key_is_of_one_action_in_one_context(bus: Relevo) -> None:
@@ -578,7 +579,9 @@ async def test_a_thread_that_stops_waiting_under_a_key_does_not_cancel_other_req
         await gate.reached(1)
         stays = asyncio.create_task(outcome(me.arequest("first.b", {"n": 2}, timeout=86_400)))
         await aeventually(lambda: len(waiting) == 2)
-        await aeventually(lambda: [*map(len, bus.client._inbox._waiting.values())] == [2], what="both wait for it")
+        await aeventually(
+            lambda: [*map(len, bus.engine.client._inbox._waiting.values())] == [2], what="both wait for it"
+        )
         goes.cancel()
         await asyncio.gather(goes, return_exceptions=True)
         await aeventually(lambda: bus.queue("first:actions").stats().running <= 1, what="one is stopped")

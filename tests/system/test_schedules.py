@@ -21,7 +21,7 @@ from relevo.engine.ids import looks_like_id
 from relevo.engine.job import Envelope
 from relevo.errors import ConfigurationError, OptionError, PayloadError, SettingsError, UnknownSchedule
 from relevo.schedules.cron import Cron, ticks_between
-from relevo.schedules.firing import described, registering
+from relevo.schedules.firing import Timetable, described, registering
 from relevo.schedules.handle import STALE_MS, ScheduleInfo
 from relevo.store.plan import Call
 from relevo.worker import Worker
@@ -38,7 +38,7 @@ def times(server: Server, app_factory: AppFactory) -> Times:
 
 
 def envelope_of(app: Relevo, id: str, queue: str = "default") -> Envelope:
-    seen: job_store.Seen = app.run(job_store.look(app.keys_of(queue), id))
+    seen: job_store.Seen = app.engine.run(job_store.look(app.engine.keys_of(queue), id))
     assert seen.envelope is not None
     return seen.envelope
 
@@ -95,7 +95,7 @@ async def test_decorated_tasks_are_registered_by_a_worker_with_all_options(app: 
     at = datetime.fromtimestamp(first.next_ms / 1000, UTC)
     assert (at.hour, at.minute, at.second) in ((0, 30, 0), (1, 30, 0)), "02:30 in Madrid"
     assert second.next_ms % 90_000 == 0
-    assert 0 < second.next_ms - app.run(app.now_ms()) <= 90_000
+    assert 0 < second.next_ms - app.engine.run(app.engine.now_ms()) <= 90_000
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_wrong_schedule_is_refused_where_it_is_written(app: Relevo, options: d
 
     with pytest.raises((OptionError, PayloadError), match=said.replace("?", r"\?")):
         app.task(**{"name": "report", **options})(other if "name" in options else report)
-    assert (app.tasks, app.timetable) == ({}, {}), "neither a task nor a schedule is left"
+    assert (app.tasks, app.engine.part(Timetable).named) == ({}, {}), "neither a task nor a schedule is left"
 
 
 # app.schedule
@@ -238,13 +238,13 @@ async def test_options_of_the_task_follow_the_task(times: Times) -> None:
 
 async def test_run_now_is_for_new_schedules_only(app: Relevo) -> None:
     ticks = noting(app)
-    before = app.run(app.now_ms())
+    before = app.engine.run(app.engine.now_ms())
     for _ in range(3):
         await app.aschedule("often", app.tasks["note"], every="1h", run_now=True)
     await app.aschedule("often", app.tasks["note"], every="2h", run_now=True)
     await drain(app)
     assert len(ticks) == 1
-    assert before <= ticks[0] <= app.run(app.now_ms()), "asked for, and so due when it was asked for"
+    assert before <= ticks[0] <= app.engine.run(app.engine.now_ms()), "asked for, and so due when it was asked for"
     (ran,) = await app.schedules.get("often").ahistory()
     assert (ran.tick_ms, ran.what) == (0, "fired")
 
@@ -464,7 +464,7 @@ def steps_of(app: Relevo, plan: Generator[Call[Any], Any, Any]) -> Generator[Non
             call = plan.send(answer)
         except StopIteration:
             return
-        answer = app.run(call)
+        answer = app.engine.run(call)
         yield
 
 
@@ -479,28 +479,34 @@ def test_however_two_plans_cross_a_schedule_fires_in_one_place_or_nowhere(
     @app.task(name="note")
     def note() -> None: ...
 
-    old, new = (described(app, "note", note, {"every": "10m", "queue": queue}, "code") for queue in ("old", "new"))
+    old, new = (
+        described(app.engine, "note", note, {"every": "10m", "queue": queue}, "code") for queue in ("old", "new")
+    )
     for queue in ("old", "new"):
-        app.run(app.list_queue(queue))
-    app.run(registering(app, old))
+        app.engine.run(app.engine.list_queue(queue))
+    app.engine.run(registering(app.engine, old))
     removal = app.schedules.get("note")._remove()
     plans: dict[str, tuple[Any, Any]] = {
-        "moved both ways": (registering(app, old), registering(app, new)),
-        "registered and removed": (registering(app, old), removal),
-        "registered twice": (registering(app, old), registering(app, old)),
-        "moved once": (registering(app, new), registering(app, new)),
+        "moved both ways": (registering(app.engine, old), registering(app.engine, new)),
+        "registered and removed": (registering(app.engine, old), removal),
+        "registered twice": (registering(app.engine, old), registering(app.engine, old)),
+        "moved once": (registering(app.engine, new), registering(app.engine, new)),
     }
     running = [steps_of(app, plan) for plan in plans[crossing]]
     while running:
         one = chance.choice(running)
         if next(one, running) is running:
             running.remove(one)
-    kept = [one for one in ("old", "new") if app.run(Call[int]([b"EXISTS", app.keys_of(one).key("schedules")]))]
+    kept = [
+        one
+        for one in ("old", "new")
+        if app.engine.run(Call[int]([b"EXISTS", app.engine.keys_of(one).key("schedules")]))
+    ]
     assert kept == [info.queue for info in app.schedules.list()], "what fires is what is listed"
     assert len(kept) <= 1
     if crossing in ("registered twice", "moved once"):
         assert len(kept) == 1
-    app.run(registering(app, new))
+    app.engine.run(registering(app.engine, new))
     assert [info.queue for info in app.schedules.list()] == ["new"]
     assert app.schedules.get("note").remove()
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from relevo import Relevo, State, current_job
+from relevo.engine.lists import known_queues
 from relevo.engine.message import Message
 from relevo.errors import BusError, OptionError, PayloadError
-from relevo.queues.lists import known_queues
 from relevo.store.plan import Call
 from tests.conftest import AppFactory
 from tests.eventually import aeventually, eventually
@@ -73,7 +73,7 @@ def test_an_invalid_message_is_refused_and_nothing_is_stored(bus: Relevo) -> Non
             shop.send("mail.send", {}, **options)
     with pytest.raises(PayloadError, match=r"mail\.send"):
         shop.send("mail.send", {"f": float("nan")}, on_reply="sent")
-    assert bus.run(known_queues(bus)) == []
+    assert bus.engine.run(known_queues(bus.engine)) == []
     with pytest.raises(PayloadError, match="context"):
         shop.send("mail.send", on_reply="sent", context=float("nan"))
     assert [bus.queue(name).stats().living for name in (QUEUE, "shop:callbacks")] == [0, 0]
@@ -81,7 +81,7 @@ def test_an_invalid_message_is_refused_and_nothing_is_stored(bus: Relevo) -> Non
 
 def test_a_timeout_of_less_than_a_millisecond_sets_a_deadline(bus: Relevo) -> None:
     job = bus.service("shop").send("mail.send", {}, timeout=0.0004)
-    body: bytes = bus.run(Call([b"HGET", bus.keys_of(QUEUE).key("jobs"), job.id]))
+    body: bytes = bus.engine.run(Call([b"HGET", bus.engine.keys_of(QUEUE).key("jobs"), job.id]))
     assert b'"x":' in body
 
 

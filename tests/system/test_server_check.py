@@ -56,7 +56,7 @@ async def test_producers_and_workers_are_warned_once(evicting: Server, caplog: p
 )
 async def test_strict_producers_and_workers_refuse(evicting: Server, settings: dict[str, Any]) -> None:
     app = shop(evicting, **settings)
-    jobs = app.keys_of("default").key("jobs")
+    jobs = app.engine.keys_of("default").key("jobs")
     with pytest.raises(UnfitServer, match="allkeys-lru"):
         app.enqueue(mail)
     with pytest.raises(UnfitServer, match="allkeys-lru"):
@@ -96,13 +96,13 @@ def test_evicted_keys_are_a_reason_of_health(engine: str, tmp_path: Path) -> Non
     with Server(engine, directory=tmp_path / "full", config={"maxmemory-policy": "allkeys-lru"}) as full:
         app = shop(full, env="dev")
         full.command("SET", "first", "x" * 1_000_000)
-        used = app.run(memory()).used
+        used = app.engine.run(memory()).used
         full.command("CONFIG", "SET", "maxmemory", str(used))
         for number in range(100):
             full.command("SET", f"more:{number}", "x" * 100_000)
-            if app.run(memory()).evicted:
+            if app.engine.run(memory()).evicted:
                 break
-        assert app.run(memory()).evicted, full.command("INFO", "memory")
+        assert app.engine.run(memory()).evicted, full.command("INFO", "memory")
         (reason,) = [one for one in app.health().reasons if one.measure == "evicted"]
         assert "jobs may be lost" in reason.text
         app.close()

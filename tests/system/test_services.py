@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from relevo import Cancel, Relevo, Retry, Snooze, current_job
+from relevo.bus.bus import Bus
 from relevo.engine.offers_store import SERVE_MS, Served, offers, present_at, served
 from relevo.errors import (
     BusError,
@@ -72,8 +73,8 @@ class Box:
 
 
 async def seen(app: Relevo, queue: str) -> Served:
-    of_queue, now_ms = app.keys_of(queue), await app.arun(app.now_ms())
-    return served(await app.arun(present_at(of_queue, now_ms)), await app.arun(offers(of_queue)), now_ms)
+    of_queue, now_ms = app.engine.keys_of(queue), await app.engine.arun(app.engine.now_ms())
+    return served(await app.engine.arun(present_at(of_queue, now_ms)), await app.engine.arun(offers(of_queue)), now_ms)
 
 
 async def here() -> str:
@@ -521,15 +522,15 @@ async def test_a_killed_worker_is_no_responder_after_its_lease(bus_factory: AppF
 
     app.service("a").action("b")(here)
     me = app.service("me")
-    written = [app.keys_of("a:actions").key(name) for name in ("instances", "offers")]
+    written = [app.engine.keys_of("a:actions").key(name) for name in ("instances", "offers")]
     async with answering(app):
-        kept: list[bytes] = [await app.arun(Call([b"DUMP", key])) for key in written]
+        kept: list[bytes] = [await app.engine.arun(Call([b"DUMP", key])) for key in written]
         assert await me.arequest("a.b", timeout=PATIENCE) == "here"
     for key, text in zip(written, kept, strict=True):  # as if it had not stopped cleanly
-        await app.arun(Call([b"RESTORE", key, 600_000, text, b"REPLACE"]))
+        await app.engine.arun(Call([b"RESTORE", key, 600_000, text, b"REPLACE"]))
     with pytest.raises(RequestTimeout):
         await me.arequest("a.b", timeout=0.1)
-    await app.arun(Call([b"SET", app._clock_key.encode(), SERVE_MS + 1, b"EX", 600]))
+    await app.engine.arun(Call([b"SET", app.engine._clock_key.encode(), SERVE_MS + 1, b"EX", 600]))
     with pytest.raises(NoResponders):
         await me.arequest("a.b", timeout=PATIENCE)
     await app.aclose()
@@ -541,8 +542,8 @@ async def test_a_worker_announces_its_services_repeatedly(bus: Relevo, monkeypat
 
     bus.service("a").action("b")(here)
     async with answering(bus):
-        await bus.arun(Call([b"DEL", bus.keys_of("a:actions").key("instances")]))
-        await bus.arun(Call([b"DEL", bus.keys_of("a:actions").key("offers")]))
+        await bus.engine.arun(Call([b"DEL", bus.engine.keys_of("a:actions").key("instances")]))
+        await bus.engine.arun(Call([b"DEL", bus.engine.keys_of("a:actions").key("offers")]))
         await aeventually(lambda: bus.service("me").arequest("a.b", timeout=PATIENCE), errors=(NoResponders,))
 
 
@@ -666,7 +667,7 @@ async def test_an_app_that_is_bound_to_other_names_asks_there(bus_factory: AppFa
             with asker.rebound(env=env):
                 for _ in range(3):
                     reply_to = await asker.service("me").arequest("a.b", timeout=PATIENCE)
-                    assert reply_to == f"{here.settings.prefix}:{env}:me:responses:{asker.bus.instance}"
+                    assert reply_to == f"{here.settings.prefix}:{env}:me:responses:{asker.engine.part(Bus).instance}"
                 await asker.aclose()
 
 

@@ -43,18 +43,18 @@ SIGNED: dict[str, Any] = {"signing_keys": [KEY]}
 
 def command(app: Relevo, *words: Any) -> Any:
     """What a process with the server's password can do."""
-    return app.run(Call(list(words)))
+    return app.engine.run(Call(list(words)))
 
 
 def stored(app: Relevo, job: Any) -> bytes:
     """The body of a job in its queue."""
-    body: bytes = command(app, b"HGET", app.keys_of(job.queue).key("jobs"), job.id)
+    body: bytes = command(app, b"HGET", app.engine.keys_of(job.queue).key("jobs"), job.id)
     return body
 
 
 def take_out(app: Relevo, job: Any) -> bytes:
     """The same, taken out of the queue."""
-    body, keys = stored(app, job), app.keys_of(job.queue)
+    body, keys = stored(app, job), app.engine.keys_of(job.queue)
     command(app, b"HDEL", keys.key("jobs"), job.id)
     for state in ("ready", "scheduled", "waiting"):
         command(app, b"ZREM", keys.key(state), job.id)
@@ -63,8 +63,8 @@ def take_out(app: Relevo, job: Any) -> bytes:
 
 def put(app: Relevo, queue: str, body: bytes, id: str = "") -> str:
     """Any body into any queue."""
-    id, keys = id or app.new_id(), app.keys_of(queue)
-    app.run(app.list_queue(queue))
+    id, keys = id or app.engine.new_id(), app.engine.keys_of(queue)
+    app.engine.run(app.engine.list_queue(queue))
     command(app, b"HSET", keys.key("jobs"), id, body)
     command(app, b"ZADD", keys.key("ready"), 100 * 2**43, id)
     return id
@@ -111,7 +111,7 @@ async def test_an_event_does_not_run_as_an_action_of_its_name(till: Till) -> Non
     await drain(till.app)  # registers the subscription
     assert await till.till.apublish("charge", {"cents": 5}) == 1
     (row,) = till.app.queue("shop:notifications:till.charge").jobs()
-    body = stored(till.app, Job(till.app, row.id, "shop:notifications:till.charge"))
+    body = stored(till.app, Job(till.app.engine, row.id, "shop:notifications:till.charge"))
     put(till.app, "till:actions", body, row.id)
     await drain(till.app)
     assert (heard, till.charged) == ([5], [])
@@ -170,7 +170,7 @@ async def test_a_message_that_is_stored_again_after_its_deadline_does_not_run(
     else:
         await shop.apublish("sold")
         (row,) = app.queue("mail:notifications:shop.sold").jobs()
-        job = Job(app, row.id, "mail:notifications:shop.sold")
+        job = Job(app.engine, row.id, "mail:notifications:shop.sold")
     body = stored(app, job)
     await drain(app)
     assert ran == [kind]
@@ -275,7 +275,7 @@ async def test_a_forged_job_that_is_given_up_has_no_handler_called(app_factory: 
     app.task(name="pay", retries=0, on_failure="wipe")(lambda: None)
     taken = put(app, "default", b'{"t":"pay","f":"wipe"}')
     put(app, "default", b'{"t":"pay","f":"wipe","i":"one"}')
-    keys = app.keys_of("default")
+    keys = app.engine.keys_of("default")
     command(app, b"ZREM", keys.key("ready"), taken)
     command(app, b"ZADD", keys.key("running"), 1, taken)
     command(app, b"HSET", keys.key("claims"), taken, "1 gone 1")
@@ -308,7 +308,7 @@ async def test_a_forged_result_is_not_believed(app_factory: AppFactory, how: str
 
     job, other = await add.aenqueue(1, 2), await add.aenqueue(3, 4)
     await drain(app)
-    keys = app.keys_of("default")
+    keys = app.engine.keys_of("default")
     record: bytes = command(app, b"GET", keys.own("ended", job.id))
     if how in RECORDS:
         forged = msgspec.json.encode(RECORDS[how](msgspec.json.decode(record)))
@@ -325,7 +325,7 @@ async def test_a_forged_word_to_one_who_waits_is_not_believed(app_factory: AppFa
     app = app_factory(**SIGNED)
     job = await app.task(name="slow")(lambda: None).aenqueue()
     waiting = asyncio.create_task(job.aresult(timeout=PATIENCE))
-    keys = app.keys_of("default")
+    keys = app.engine.keys_of("default")
     inbox: bytes = await aeventually(lambda: command(app, b"HGET", keys.key("waiters"), job.id), what="it waits")
     command(app, b"PUBLISH", inbox, job.id + forged)
     with pytest.raises(BadSignature):
@@ -338,7 +338,7 @@ async def test_who_waits_for_a_job_hears_that_its_queue_was_cleared(app_factory:
     app = app_factory(**SIGNED)
     job = await app.task(name="slow")(lambda: None).aenqueue()
     waiting = asyncio.create_task(job.aresult(timeout=PATIENCE))
-    await aeventually(lambda: command(app, b"HLEN", app.keys_of("default").key("waiters")), what="it waits")
+    await aeventually(lambda: command(app, b"HLEN", app.engine.keys_of("default").key("waiters")), what="it waits")
     assert await app.queue().aclear() == 1
     with pytest.raises(JobCancelled, match="cleared"):
         await waiting
@@ -414,7 +414,7 @@ async def test_a_forged_input_is_not_taken(app_factory: AppFactory, how: str) ->
 
     flows = [chain(number.s(n), pay.s()).enqueue() for n in (1, 2)]
     await drain(app, queues=["default"])
-    keys = app.keys_of("pay")
+    keys = app.engine.keys_of("pay")
     mine, other = (row.id for row in app.queue("pay").jobs())
     known: bytes = command(app, b"HGET", keys.own("carried", mine), b"#0")
     forged = {
@@ -458,9 +458,9 @@ async def test_a_forged_member_does_not_join_a_workflow(app_factory: AppFactory)
     group(number.s(1), number.s(2)).then(total.s()).enqueue()
     await drain(app, queues=["default"])
     (row,) = app.queue("total").jobs()
-    bag = app.keys_of("total").own("carried", row.id)
-    record: bytes = command(app, b"GET", app.keys_of("default").own("ended", stranger.id))
-    signed = passed_on(b"666", stranger.id, app.keys_of("default").place, read_record(record).signature)
+    bag = app.engine.keys_of("total").own("carried", row.id)
+    record: bytes = command(app, b"GET", app.engine.keys_of("default").own("ended", stranger.id))
+    signed = passed_on(b"666", stranger.id, app.engine.keys_of("default").place, read_record(record).signature)
     late: bytes = command(app, b"HGET", bag, b"late")
     command(app, b"HSET", bag, b"late", late + stranger.id.encode(), "#" + stranger.id, signed)
     await drain(app, queues=["total"])
@@ -476,7 +476,7 @@ async def test_a_forged_result_of_a_workflow_is_not_believed(app_factory: AppFac
 
     flow, other = group(number.s(1), number.s(2)).enqueue(), group(number.s(3), number.s(4)).enqueue()
     await drain(app)
-    keys = app.keys_of("default")
+    keys = app.engine.keys_of("default")
     bag = keys.own("carried", flow.id)
     assert await flow.aresult() == [1, 2]
     known = command(app, b"HGETALL", bag)
@@ -511,7 +511,7 @@ async def test_a_forged_checkpoint_is_not_believed(app_factory: AppFactory) -> N
 
     job = await pay.aenqueue()
     await drain(app)
-    bag = app.keys_of("default").own("carried", job.id)
+    bag = app.engine.keys_of("default").own("carried", job.id)
     known: bytes = command(app, b"HGET", bag, b"s:fetch")
     for forged in (b"666", known.replace(b"7", b"8", 1)):
         command(app, b"HSET", bag, b"s:fetch", forged)
@@ -538,7 +538,7 @@ async def test_a_forged_answer_to_a_request_is_not_believed(till: Till, forged: 
     async def slow() -> None:
         await told.wait()
 
-    keys = till.app.keys_of("till:actions")
+    keys = till.app.engine.keys_of("till:actions")
     async with answering(till.app):
         asking = asyncio.create_task(till.shop.arequest("till.slow", timeout=PATIENCE))
         rows = await aeventually(lambda: command(till.app, b"HGETALL", keys.key("waiters")), what="it is asked")
@@ -556,7 +556,7 @@ async def test_a_callback_that_is_told_too_early_of_a_timeout_waits_for_its_dead
     till = Till(times.another(**SIGNED))
     await till.shop.asend("till.charge", on_reply="settled", timeout="1h")
     (row,) = till.app.queue("shop:callbacks").jobs("waiting")
-    keys = till.app.keys_of("shop:callbacks")
+    keys = till.app.engine.keys_of("shop:callbacks")
     command(till.app, b"HSET", keys.own("carried", row.id), "#0", '{"status":"timeout"}')
     command(till.app, b"ZREM", keys.key("waiting"), row.id)
     command(till.app, b"ZADD", keys.key("ready"), 100 * 2**43, row.id)
@@ -573,7 +573,7 @@ async def test_a_callback_is_not_told_of_a_forged_end(till: Till, forged: str) -
     await till.shop.asend("till.charge", on_reply="settled", timeout="1h")
     await drain(till.app, queues=["till:actions"])
     (row,) = till.app.queue("shop:callbacks").jobs()
-    command(till.app, b"HSET", till.app.keys_of("shop:callbacks").own("carried", row.id), "#0", forged)
+    command(till.app, b"HSET", till.app.engine.keys_of("shop:callbacks").own("carried", row.id), "#0", forged)
     await drain(till.app)
     assert (till.replies, await reasons(till.app)) == ([], ["bad_signature"])
 
@@ -612,7 +612,7 @@ async def test_nothing_is_signed_for_who_wrote_it_in_place_of_a_report(till: Til
 
     await till.shop.asend("till.report", on_reply="settled", on_progress="settled", timeout="1h")
     (row,) = till.app.queue("shop:callbacks").jobs("waiting")
-    bag = till.app.keys_of("shop:callbacks").own("carried", row.id)
+    bag = till.app.engine.keys_of("shop:callbacks").own("carried", row.id)
     interim: bytes = command(till.app, b"HGET", bag, b"interim")
     command(till.app, b"HSET", bag, b"interim", interim.replace(b"shop.settled", b"shop.wipe"))
     await drain(till.app)
@@ -644,7 +644,7 @@ async def test_a_forged_schedule_does_not_fire(
     times.move_past(HOUR)
     await drain(app)
     assert ran == [1]
-    keys = app.keys_of("default")
+    keys = app.engine.keys_of("default")
     record: bytes = command(app, b"HGET", keys.key("schedules"), "hourly")
     command(app, b"HSET", keys.key("schedules"), "hourly", FORGED_SCHEDULES[how](record))
     times.move_past(HOUR)
@@ -669,7 +669,7 @@ async def test_a_forged_record_of_a_schedule_that_code_names_gives_way_to_the_co
     app = times.another(**SIGNED)
     ticks = noting(app, every="1h")
     await drain(app)
-    keys = app.keys_of("default")
+    keys = app.engine.keys_of("default")
     record: bytes = command(app, b"HGET", keys.key("schedules"), "note")
     command(
         app, b"HSET", keys.key("schedules"), "note", record.replace(b'"allow"', b'"skip"').replace(b'"note"', b'"x"', 1)
@@ -686,10 +686,10 @@ async def test_a_forged_record_of_a_schedule_that_code_names_gives_way_to_the_co
 
 def as_service(app: Relevo, service: str, source: str) -> Any:
     """What a service sends that says it is another one: its key is all it has."""
-    message = outgoing(app, source, "till.charge", {"cents": 666}, Sending(), intent="send")
-    signer = app.keys_of(message.queue).signer
+    message = outgoing(app.engine, source, "till.charge", {"cents": 666}, Sending(), intent="send")
+    signer = app.engine.keys_of(message.queue).signer
     assert signer is not None
-    text = message._text(app, None)
+    text = message._text(app.engine, None)
     return message, text + signer.signature_field("send", message.id, text, service=service) + b"}"
 
 
@@ -807,14 +807,17 @@ async def test_without_keys_nothing_is_signed_and_nothing_more_is_stored(bus_fac
     job = pay.enqueue(1)
     assert stored(app, job) == b'{"t":"pay","a":[1]}'
     app.schedule("hourly", pay.s(1), every="1h")
-    record: bytes = command(app, b"HGET", app.keys_of("default").key("schedules"), "hourly")
+    record: bytes = command(app, b"HGET", app.engine.keys_of("default").key("schedules"), "hourly")
     chain(pay.s(1), pay.s()).enqueue()
     await till.shop.asend("till.charge", {"cents": 2}, on_reply="settled", on_progress="settled", timeout="1h")
     bags = command(app, b"KEYS", f"*{app.settings.prefix}*carried*")
-    texts = [record, *(command(app, b"HVALS", app.keys_of(queue).key("jobs")) for queue in ("default", "till:actions"))]
+    texts = [
+        record,
+        *(command(app, b"HVALS", app.engine.keys_of(queue).key("jobs")) for queue in ("default", "till:actions")),
+    ]
     texts += [command(app, b"HGETALL", bag) for bag in bags]
     await drain(app)
-    texts.append(command(app, b"GET", app.keys_of("default").own("ended", job.id)))
+    texts.append(command(app, b"GET", app.engine.keys_of("default").own("ended", job.id)))
     assert not [text for text in texts if b'"s":"' in repr(text).encode() or b'"z":' in repr(text).encode()]
     assert b"signature" not in texts[-1] and b"traceback" not in texts[-1]
     app.schedules.get("hourly").remove()

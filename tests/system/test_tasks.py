@@ -27,7 +27,7 @@ from tests.working import drain, working
 
 
 def record_lives_for(server: Server, job: Job[Any]) -> int:
-    key = job._app.keys_of(job.queue).key("ended") + b":" + job.id.encode()
+    key = job._engine.keys_of(job.queue).key("ended") + b":" + job.id.encode()
     return int(server.command("PTTL", key))
 
 
@@ -133,7 +133,7 @@ async def test_without_a_result_ttl_nothing_is_kept_and_waiters_are_woken(app: R
 
     job = await step.aenqueue()
     waiting = asyncio.create_task(job.aresult(timeout=PATIENCE))
-    keys = app.keys_of("default")
+    keys = app.engine.keys_of("default")
     await aeventually(lambda: server.command("HLEN", keys.key("waiters")))
     await drain(app)
     with pytest.raises(ResultNotKept, match="result_ttl is 0"):
@@ -296,7 +296,7 @@ async def test_a_job_carries_only_what_was_chosen_for_it(app: Relevo, server: Se
     def step(number: int) -> None: ...
 
     def body(job: Job[Any]) -> bytes:
-        return bytes(server.command("HGET", app.keys_of("default").key("jobs"), job.id))
+        return bytes(server.command("HGET", app.engine.keys_of("default").key("jobs"), job.id))
 
     assert body(step.enqueue(1)) == b'{"t":"t","a":[1]}'
     assert body(step.using(retries=7, timeout=60).enqueue(1)) == b'{"t":"t","a":[1]}'

@@ -320,15 +320,15 @@ def test_switched_off_nothing_is_traced_and_nothing_travels(app: Relevo) -> None
 
     with tracer().start_as_current_span("checkout"):
         charge.enqueue(7)
-    (body,) = [job.body for job in app.run(_ready(app))]
+    (body,) = [job.body for job in app.engine.run(_ready(app))]
     assert b"tp" not in body
-    assert app.telemetry is None
+    assert app.engine.telemetry is None
     drained(app)
     assert [span.name for span in spans()] == ["checkout"]
 
 
 def _ready(app: Relevo) -> Call[list[Listed]]:
-    return page(app.keys_of("default"), "ready", 0, 10)
+    return page(app.engine.keys_of("default"), "ready", 0, 10)
 
 
 def test_an_app_without_telemetry_reads_a_traced_body(traced: Relevo, app_factory: AppFactory) -> None:
@@ -337,7 +337,7 @@ def test_an_app_without_telemetry_reads_a_traced_body(traced: Relevo, app_factor
         return invoice
 
     job = charge.enqueue(7)
-    (found,) = traced.run(_ready(traced))
+    (found,) = traced.engine.run(_ready(traced))
     assert read_envelope(found.body).traceparent.startswith("00-")
     plain = app_factory(traced.name)
 
@@ -356,9 +356,9 @@ def test_a_traceparent_that_is_none_is_no_link(traced: Relevo) -> None:
     async def charge() -> None: ...
 
     charge.enqueue()
-    (found,) = traced.run(_ready(traced))
-    jobs = traced.keys_of("default").key("jobs")
-    traced.run(Call([b"HSET", jobs, found.id, b'{"t":"charge","tp":"nonsense"}']))
+    (found,) = traced.engine.run(_ready(traced))
+    jobs = traced.engine.keys_of("default").key("jobs")
+    traced.engine.run(Call([b"HSET", jobs, found.id, b'{"t":"charge","tp":"nonsense"}']))
     drained(traced)
     assert not only("process").links
 

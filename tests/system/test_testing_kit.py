@@ -97,8 +97,8 @@ async def test_drain_works_inside_an_event_loop_and_on_it(server: Server) -> Non
         job = await mail.aenqueue("bob")
         assert (await kit.adrain()).done == 1
         assert await job.aresult(timeout=PATIENCE) == "hello bob"
-        assert shop._client is not None
-        loops = shop._client._loops
+        assert shop.engine._client is not None
+        loops = shop.engine._client._loops
         assert len(loops) == 1
     assert len(loops) == 0, "its connections are closed"
 
@@ -202,14 +202,14 @@ def test_keys_without_expiry_fail_the_test(server: Server) -> None:
     with seen, bind(shop, url=server.url) as kit:
         mail.enqueue("ana")
         assert kit.leaks() == [], "living jobs are no leak"
-        shop.run(Call([b"HSET", shop.keys_of("mail").key("story"), "gone", "{}"]))
+        shop.engine.run(Call([b"HSET", shop.engine.keys_of("mail").key("story"), "gone", "{}"]))
     with bind(shop, url=server.url):
         assert shop.queues() == []
 
 
 def test_error_of_a_failing_test_is_not_hidden_by_its_leaks(server: Server) -> None:
     with pytest.raises(ZeroDivisionError), bind(shop, url=server.url):
-        shop.run(Call([b"SET", shop.keys_of("mail").key("jobs") + b":odd", "1"]))
+        shop.engine.run(Call([b"SET", shop.engine.keys_of("mail").key("jobs") + b":odd", "1"]))
         raise ZeroDivisionError
 
 
@@ -222,7 +222,7 @@ def test_every_kind_of_leak_is_found(app: Relevo, server: Server) -> None:
     for name, (verb, entry) in kinds.items():
         address = f"{{{app.settings.prefix}:test:{app.name}:actions:{uuid4().hex}}}"
         server.command(verb, f"{address}:{name}", *values[verb])
-        found = leaks(app.run, f"{address}*")
+        found = leaks(app.engine.run, f"{address}*")
         server.command("DEL", f"{address}:{name}")
         assert found == [f"{address}:{name}{entry}"]
 

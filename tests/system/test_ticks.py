@@ -167,8 +167,8 @@ async def test_a_record_that_cannot_be_read_does_not_stop_the_others(
     ticks = noting(app)
     await app.aschedule("bad", app.tasks["note"], every="10m")
     await app.aschedule("good", app.tasks["note"], every="10m")
-    keys = app.keys_of("default")
-    await app.arun(Call([b"HSET", keys.key("schedules"), b"bad", b'{"of": "a later version"}']))
+    keys = app.engine.keys_of("default")
+    await app.engine.arun(Call([b"HSET", keys.key("schedules"), b"bad", b'{"of": "a later version"}']))
     tick = times.move_past(10 * MINUTE)
     with caplog.at_level(logging.ERROR, "relevo"):
         await drain(app)

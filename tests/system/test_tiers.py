@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from relevo import Relevo, current_job
+from relevo.engine.lists import known_queues
 from relevo.engine.message import Message, Reply
 from relevo.errors import OptionError
-from relevo.queues.lists import known_queues
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
 from tests.servers import Server
@@ -112,7 +112,7 @@ def test_an_unknown_tier_is_refused_with_the_nearest_and_nothing_is_stored(bus: 
         shop.send("render.page", tenant="a", tier="platinum")
     with pytest.raises(OptionError, match="tier"):
         shop.request("render.page", tenant="a", tier="Free")
-    assert bus.run(known_queues(bus)) == []
+    assert bus.engine.run(known_queues(bus.engine)) == []
 
 
 async def test_tiers_of_the_settings_are_the_ones_that_count(bus_factory: AppFactory) -> None:

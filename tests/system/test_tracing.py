@@ -48,7 +48,7 @@ async def subscribed(app: Relevo, count: int) -> None:
     """Until the bus knows of so many subscriptions."""
 
     async def are_known() -> bool:
-        known: list[Any] = await app.arun(subscriptions(app.bus_keys))
+        known: list[Any] = await app.engine.arun(subscriptions(app.engine.bus_keys))
         return len(known) == count
 
     await aeventually(are_known)
@@ -290,7 +290,7 @@ async def test_waiting_messages_of_an_operation_are_listed(bus: Relevo, named: b
 
 
 async def test_a_task_whose_id_looks_like_that_of_a_message_is_followed_as_any_other(bus: Relevo) -> None:
-    task = bus.new_id()
+    task = bus.engine.new_id()
     await bus.service("svc").asend("absent.serve", task=task)
     assert rows_of(await bus.atrace(task)) == [(0, "absent.serve", "ready")]
 
@@ -310,7 +310,7 @@ async def test_the_newest_are_kept_and_end_with_the_traffic(bus_factory: AppFact
             *(svc.asend("svc.work", {"n": n}, correlation_id=f"op-{n}") for n in range(start, start + 100))
         )
     await drain(bus, concurrency=1)
-    key = bus.bus_keys.key("spans")
+    key = bus.engine.bus_keys.key("spans")
     assert 300 <= server.command("XLEN", key) <= 420, "about so many: the server drops whole nodes of a hundred"
     assert 0 < server.command("PTTL", key) <= LIVE_MS
     assert len(await bus.atrace("op-1499")) == 1
@@ -327,7 +327,7 @@ async def test_without_traces_waiting_messages_are_still_listed(bus_factory: App
 
     await svc.asend("svc.work", task="task_7")
     await drain(bus)
-    assert server.command("EXISTS", bus.bus_keys.key("spans")) == 0
+    assert server.command("EXISTS", bus.engine.bus_keys.key("spans")) == 0
     assert rows_of(await bus.atrace("task_7")) == [(0, "absent.serve", "ready")]
 
 
@@ -352,4 +352,4 @@ async def test_plain_jobs_are_in_no_trace(bus: Relevo, server: Server) -> None:
 
     await plain.aenqueue()
     await drain(bus)
-    assert server.command("EXISTS", bus.bus_keys.key("spans")) == 0
+    assert server.command("EXISTS", bus.engine.bus_keys.key("spans")) == 0

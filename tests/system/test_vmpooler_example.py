@@ -104,7 +104,7 @@ def test_health_has_reasons_and_in_the_end_only_that_workers_were_killed(shown: 
 def test_nothing_is_left(shown: Shown) -> None:
     shown.at("left 0 entities, 0 jobs, 0 dead letters, 0 machines")
     app = Relevo("looking", data_dir=str(shown.data))
-    assert leaks(app.run, "*") == []
+    assert leaks(app.engine.run, "*") == []
     app.close()
 
 

@@ -477,7 +477,7 @@ def test_limits_are_set_listed_and_removed(desk: Desk) -> None:
 def test_purge_is_a_dry_run_by_default(desk: Desk) -> None:
     double = desk.app.tasks["double"]
     stale = double.using(queue="stale").enqueue(1)
-    desk.app.settings = msgspec.structs.replace(desk.app.settings, purge_ages={"ready": "1ms"})
+    desk.app.engine.settings = msgspec.structs.replace(desk.app.settings, purge_ages={"ready": "1ms"})
     eventually(lambda: desk.app.purge(queue="stale").count == 1, what="it is a millisecond old")
     with desk("admin") as here, desk("operator") as operator:
         operator.do("/queue/purge", 403)

@@ -100,7 +100,7 @@ def test_only_registered_tasks_can_be_enqueued(desk: Desk, bus_factory: AppFacto
     before = desk.waiting()
     with desk("producer") as here:
         assert "did you mean 'double'" in enqueue(here, "doubel", args=[1]).json()["message"]
-        for name in ("posix:system", "posix.system", *desk.app.built_in, "generate", "embedding.generate"):
+        for name in ("posix:system", "posix.system", *desk.app.engine.built_in, "generate", "embedding.generate"):
             assert enqueue(here, name, args=["true"]).status_code == 404, name
     assert desk.waiting() == before
     stranger = bus_factory("shop", web_tokens=TOKENS)

@@ -20,8 +20,8 @@ from starlette.routing import Mount
 
 from relevo import Relevo
 from relevo.audit.trail import whoami
+from relevo.engine.lists import known_queues
 from relevo.errors import ConfigurationError
-from relevo.queues.lists import known_queues
 from relevo.web import api
 from relevo.web.access import Caller, Role, token_of
 from relevo.web.bad_tokens import ADDRESSES, BadTokens
@@ -327,7 +327,7 @@ def test_request_for_an_unknown_queue_creates_nothing(bus: Relevo) -> None:
     with served(bus) as url, Here(url) as here:
         here.do("/queues/nothing/pause", 404)
         here.do("/queues/nothing/limits", 404, {"tenant": "acme", "concurrency": 1})
-    assert bus.run(known_queues(bus)) == [] and not bus.queue("nothing").stats().paused
+    assert bus.engine.run(known_queues(bus.engine)) == [] and not bus.queue("nothing").stats().paused
 
 
 # Around the API

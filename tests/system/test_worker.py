@@ -34,10 +34,12 @@ def plain(number: int) -> int:
 
 def push(app: Relevo, target: str, *args: Any) -> Job[Any]:
     """A job written by another program, with any target."""
-    id = app.new_id()
-    app.run(app.list_queue("default"))
-    app.run(push_plain(app.keys_of("default"), [(id, json.dumps({"t": target, "a": args}).encode())], 100, 12_000))
-    return Job(app, id, "default")
+    id = app.engine.new_id()
+    app.engine.run(app.engine.list_queue("default"))
+    app.engine.run(
+        push_plain(app.engine.keys_of("default"), [(id, json.dumps({"t": target, "a": args}).encode())], 100, 12_000)
+    )
+    return Job(app.engine, id, "default")
 
 
 async def is_running(job: Job[Any]) -> bool:

@@ -92,7 +92,7 @@ async def member_states(flow: Workflow[Any]) -> list[State]:
 async def is_idle(app: Relevo) -> bool:
     """Nothing lives in any queue, and no outbox message is on its way."""
     for name in await app.aqueues():
-        letters: int = await app.arun(Call([b"HLEN", app.keys_of(name).key("letters")]))
+        letters: int = await app.engine.arun(Call([b"HLEN", app.engine.keys_of(name).key("letters")]))
         if letters or (await app.queue(name).astats()).living:
             return False
     return True
@@ -102,7 +102,7 @@ def sent(app: Relevo, plan: Generator[Call[Any], Any, Any], calls: int) -> None:
     """Carry out the first calls of a plan, and nothing after them: its maker has died."""
     call = next(plan)
     for left in range(calls, 0, -1):
-        answer = app.run(call)
+        answer = app.engine.run(call)
         if left > 1:
             call = plan.send(answer)
 
@@ -119,7 +119,7 @@ async def test_members_that_keep_no_result_pass_it_to_the_next(app: Relevo) -> N
         assert await deep.aresult(PATIENCE) == 5, "also the last one's, to the workflow"
         assert await (await chain(sums.add.s(1)).aenqueue()).aresult(PATIENCE) == 1
     for name in QUEUES:
-        assert not await app.arun(Call([b"EXISTS", app.keys_of(name).key("done")])), "and none was kept"
+        assert not await app.engine.arun(Call([b"EXISTS", app.engine.keys_of(name).key("done")])), "and none was kept"
 
 
 @pytest.mark.parametrize("result_ttl", [0, 60])
@@ -149,7 +149,7 @@ async def test_a_member_whose_input_cannot_be_kept_is_dead_and_shows_why(
                 await made.aresult(PATIENCE)
             info = await made.ainfo()
             assert (info.members[-1].state, info.members[-1].reason) == (State.DEAD, "input_lacking")
-            story = (await Job[None](app, info.members[-1].id, "other").ainfo()).attempts
+            story = (await Job[None](app.engine, info.members[-1].id, "other").ainfo()).attempts
             assert why in story[-1].message
             assert [member.state for member in info.members[:-1]] == [State.DONE] * (len(info.members) - 1)
         fine = await (make.s(0) | ignore.si()).aenqueue()
@@ -190,7 +190,7 @@ async def test_members_keep_priority_group_tags_name_and_limits(app: Relevo) -> 
     rich = look.using(priority=10, tenant="t", weight=2, tags=["x"], name="same", retries=1, backoff=0)
     members = [look.s(1), rich.s(2), rich.s(3)]
     flow = await group(members).aenqueue()
-    info = [await Job[int](app, member.id, "default").ainfo() for member in (await flow.ainfo()).members]
+    info = [await Job[int](app.engine, member.id, "default").ainfo() for member in (await flow.ainfo()).members]
     assert [one.priority for one in info] == [100, 10, 10]
     assert {one.workflow for one in info} == {flow.id}
     await drain(app, concurrency=1)
@@ -270,11 +270,11 @@ async def test_many_chords_are_small_messages(app: Relevo, sums: Sums) -> None:
     flow = await chords.aenqueue()
     longest, edges, fans = 0, 0, 0
     for name in QUEUES:
-        keys = app.keys_of(name)
-        ids: list[bytes] = await app.arun(Call([b"HKEYS", keys.key("jobs")]))
+        keys = app.engine.keys_of(name)
+        ids: list[bytes] = await app.engine.arun(Call([b"HKEYS", keys.key("jobs")]))
         for id in ids:
-            longest = max(longest, await app.arun(Call([b"HSTRLEN", keys.key("jobs"), id])))
-            waiters: bytes = await app.arun(Call([b"HGET", keys.key("waiters"), id]))
+            longest = max(longest, await app.engine.arun(Call([b"HSTRLEN", keys.key("jobs"), id])))
+            waiters: bytes = await app.engine.arun(Call([b"HGET", keys.key("waiters"), id]))
             count = waiters.count(b">")
             fans = max(fans, count)
             edges = max(edges, len(waiters) // count)
@@ -311,9 +311,9 @@ async def test_a_workflow_ends_in_the_worst_state_of_its_members(
     flow = await sums.watched(group(steps[kind] for kind in kinds)).aenqueue()
     for member, kind in zip((await flow.ainfo()).members, kinds, strict=True):
         if kind is State.CANCELLED:
-            await Job[int](app, member.id, member.queue).acancel()
-    begun = app.run(app.now_ms())
-    eventually(lambda: app.run(app.now_ms()) > begun + 5)
+            await Job[int](app.engine, member.id, member.queue).acancel()
+    begun = app.engine.run(app.engine.now_ms())
+    eventually(lambda: app.engine.run(app.engine.now_ms()) > begun + 5)
     async with working(app):
         assert await ended(flow) is ENDS[kinds]
         await aeventually(lambda: is_idle(app))
@@ -343,8 +343,8 @@ async def test_cancelling_one_member_cancels_the_steps_after_it(app: Relevo, sum
         running = await sums.watched(group(hang.s(), sums.add.s(1)).then(sums.total.s())).aenqueue()
         waiting = await sums.watched(held.s() | sums.add.s() | sums.add.s()).aenqueue()
         await asyncio.wait_for(started.wait(), PATIENCE)
-        assert await Job[int](app, (await running.ainfo()).members[0].id, "default").acancel()
-        assert await Job[int](app, (await waiting.ainfo()).members[1].id, "default").acancel()
+        assert await Job[int](app.engine, (await running.ainfo()).members[0].id, "default").acancel()
+        assert await Job[int](app.engine, (await waiting.ainfo()).members[1].id, "default").acancel()
         door.set()
         with pytest.raises(JobCancelled, match=r"job \w+ \(hang\) is cancelled"):
             await running.aresult(PATIENCE)
@@ -453,14 +453,14 @@ async def test_a_workflow_can_be_fetched_for_a_minute_although_nothing_is_kept(a
 
 def test_an_id_that_is_no_workflow_is_refused(app: Relevo, sums: Sums) -> None:
     job = sums.add.enqueue(1)
-    for id in (job.id, app.new_id()):
+    for id in (job.id, app.engine.new_id()):
         with pytest.raises(UnknownJob, match="no workflow"):
             app.workflow(id)
     with pytest.raises(UnknownJob, match="not the id of a workflow"):
         app.workflow("x")
     with pytest.raises(ConfigurationError, match="outside a job"):
         app.workflow()
-    unknown: Workflow[Any] = Workflow(app, app.new_id(), "default")
+    unknown: Workflow[Any] = Workflow(app.engine, app.engine.new_id(), "default")
     assert unknown.status() is State.UNKNOWN
     for ask in (unknown.info, unknown.progress, unknown.cancel, unknown.retry):
         with pytest.raises(UnknownJob, match="no workflow"):
@@ -623,7 +623,7 @@ async def test_a_retried_member_can_add_others_although_a_child_ran_already(app:
         return 1
 
     flow = await chain(grow.s()).aenqueue()
-    member = Job[int](app, (await flow.ainfo()).members[0].id, "default")
+    member = Job[int](app.engine, (await flow.ainfo()).members[0].id, "default")
     child = await sums.add.using(depends_on=[(member, "run")]).aenqueue(1)
     await drain(app)
     assert await child.astatus() is State.DONE
@@ -643,12 +643,12 @@ async def test_a_workflow_ends_although_a_program_died_while_it_added_members(
     @app.task(name="grow", retries=0)
     async def grow() -> int:
         me = await app.aworkflow()
-        plan = join(app, me.id, [sums.add.using(queue="other").s(5), sums.add.using(queue="other").s(6)])
+        plan = join(app.engine, me.id, [sums.add.using(queue="other").s(5), sums.add.using(queue="other").s(6)])
         await asyncio.to_thread(sent, app, plan, calls + 1)  # the first one only asks for the edges
         return 1
 
     async with bind(app, url=server.url) as kit:
-        app.run(app.list_queue("other"))
+        app.engine.run(app.engine.list_queue("other"))
         flow = await group(grow.s(), sums.add.s(2)).then(sums.total.s()).aenqueue()
         await kit.adrain()
         if calls < 5:
@@ -677,8 +677,8 @@ def test_a_flow_whose_program_died_half_way_never_runs_and_ends(app: Relevo, ser
     sums = Sums(app)
     with bind(app, url=server.url) as kit:
         for queue in QUEUES:
-            app.run(app.list_queue(queue))
-        sent(app, stored(Rows(app, sums.watched(large(sums)))), calls)
+            app.engine.run(app.engine.list_queue(queue))
+        sent(app, stored(Rows(app.engine, sums.watched(large(sums)))), calls)
         assert kit.drain().done == 0
         kit.clock.move("11m")
         assert kit.drain().done == 0
@@ -691,8 +691,8 @@ def test_a_flow_whose_program_died_half_way_never_runs_and_ends(app: Relevo, ser
 
 def test_a_flow_whose_program_died_after_its_last_call_is_started_by_workers(app: Relevo, sums: Sums) -> None:
     for queue in QUEUES:
-        app.run(app.list_queue(queue))
-    sent(app, stored(Rows(app, sums.watched(large(sums)))), 4)
+        app.engine.run(app.engine.list_queue(queue))
+    sent(app, stored(Rows(app.engine, sums.watched(large(sums)))), 4)
     with working(app):
         eventually(lambda: sorted(sums.calls) == ["complete", "success"], what="it ends well")
     assert sorted(sums.runs) == [0, 1, 2]
@@ -705,13 +705,13 @@ def test_a_flow_whose_program_slept_too_long_runs_as_a_whole_or_not_at_all(
     sums = Sums(app)
     with bind(app, url=server.url) as kit:
         for queue in QUEUES:
-            app.run(app.list_queue(queue))
-        plan = stored(Rows(app, sums.watched(large(sums))))
+            app.engine.run(app.engine.list_queue(queue))
+        plan = stored(Rows(app.engine, sums.watched(large(sums))))
         flow: Workflow[Any] | None = None
         call = next(plan)
         try:
             for number in range(1, 100):
-                answer = app.run(call)
+                answer = app.engine.run(call)
                 if number == calls:
                     kit.clock.move("11m")
                     kit.drain()
@@ -733,14 +733,14 @@ def test_a_flow_whose_program_slept_too_long_runs_as_a_whole_or_not_at_all(
 
 async def test_a_flow_that_is_sent_twice_because_a_reply_was_lost_runs_once(app: Relevo) -> None:
     sums = Sums(app, result_ttl=0)
-    app.run(app.list_queue("default"))
-    plan = stored(Rows(app, group(sums.add.s(1), sums.add.s(2))))
+    app.engine.run(app.engine.list_queue("default"))
+    plan = stored(Rows(app.engine, group(sums.add.s(1), sums.add.s(2))))
     call = next(plan)
     numbers = Numbers(ServerClock(), app.settings.call_timeout)
     tried = numbers.next(*call.numbering)
-    app.run(Call(call.command(tried, text=True), call.decode))
+    app.engine.run(Call(call.command(tried, text=True), call.decode))
     await drain(app)
-    app.run(Call(call.command(numbers.next(call.route, tried.name), text=True), call.decode))
+    app.engine.run(Call(call.command(numbers.next(call.route, tried.name), text=True), call.decode))
     await drain(app)
     assert sorted(sums.runs) == [1, 2]
 
@@ -753,9 +753,11 @@ def test_a_retried_workflow_is_open_when_retry_returns(app: Relevo, sums: Sums) 
     call: Call[Any] = next(plan)
     with pytest.raises(StopIteration):
         while True:
-            answer = app.run(call)
-            if call.script is not None and call.script.name == "revive":
-                taken = app.run(take_errands(app.keys_of("default")))  # a worker was quicker, and delivers it soon
+            answer = app.engine.run(call)
+            if call.script is not None and call.script.name == "engine/revive_job":
+                taken = app.engine.run(
+                    take_errands(app.engine.keys_of("default"))
+                )  # a worker was quicker, and delivers it soon
                 assert len(taken.ids) == 1
             call = plan.send(answer)
     assert flow.status() is State.RUNNING
@@ -769,8 +771,8 @@ def test_a_workflow_that_fails_while_it_is_retried_ends(app: Relevo, sums: Sums)
     call: Call[Any] = next(plan)
     with pytest.raises(StopIteration):
         while True:
-            answer = app.run(call)
-            if call.script is not None and call.script.name == "revive":
+            answer = app.engine.run(call)
+            if call.script is not None and call.script.name == "engine/revive_job":
                 drained(app)  # the first fails before the second is revived
             call = plan.send(answer)
     drained(app)

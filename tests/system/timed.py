@@ -33,7 +33,7 @@ class Times:
         return self._make(self._name, _clock_key=self._key, **settings)
 
     def now_ms(self) -> int:
-        return self.app.run(self.app.now_ms())
+        return self.app.engine.run(self.app.engine.now_ms())
 
     def move(self, ms: int) -> None:
         """Let time pass; less than none is possible."""

@@ -11,7 +11,7 @@ from uuid import uuid4
 import httpx
 
 from relevo import Relevo, chain, current_job
-from relevo.queues.lists import known_queues
+from relevo.engine.lists import known_queues
 from relevo.text.names import is_pool_name
 from relevo.web import serving
 from relevo.web.gate import own_gate
@@ -147,7 +147,7 @@ def emptied(app: Relevo) -> Iterator[Filled]:
             for state in pool.counts():
                 for entity in pool.items(state, limit=1000):
                     pool.remove(entity.id)
-        for queue in (app.queue(name) for name in app.run(known_queues(app)) if not is_pool_name(name)):
+        for queue in (app.queue(name) for name in app.engine.run(known_queues(app.engine)) if not is_pool_name(name)):
             for one in queue.limits():
                 queue.unlimit(one.tenant)
                 queue.resume(tenant=one.tenant)

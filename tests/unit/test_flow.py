@@ -127,10 +127,10 @@ def test_an_expression_is_shown_as_it_is_written() -> None:
 
 
 def test_a_flow_knows_its_app() -> None:
-    assert inc.s(1).app is app
-    assert group(group(), group() | file.si(1)).app is other_app
-    assert group().app is None
-    assert group().on_complete(tell.si()).app is app
+    assert inc.s(1).engine is app.engine
+    assert group(group(), group() | file.si(1)).engine is other_app.engine
+    assert group().engine is None
+    assert group().on_complete(tell.si()).engine is app.engine
 
 
 # -- jobs --------------------------------------------------------------------------------------------
@@ -516,7 +516,7 @@ def a_function(x: int) -> int:
 
 NOT_STEPS: list[tuple[Any, str]] = [
     (inc, "inc is a task and not a call of it: write inc.s(…)"),
-    (Job(app, "01k9q4w2zhq3mf7d0a2f", "default"), "job 01k9q4w2zhq3mf7d0a2f is enqueued already"),
+    (Job(app.engine, "01k9q4w2zhq3mf7d0a2f", "default"), "job 01k9q4w2zhq3mf7d0a2f is enqueued already"),
     (a_function, "a_function is a function and not a step: decorate it with @app.task"),
     ((inc.s(1), inc.s()), "steps are given one by one: write chain(*steps)"),
     ({"x": inc.s(1)}, "steps are given one by one"),

@@ -30,7 +30,7 @@ from relevo.text.masking import masked
 from relevo.text.moments import Moment, stretch_ms
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 __all__ = ["Audit", "Deed", "Doing", "of_control", "whoami"]
 
@@ -92,20 +92,20 @@ def of_control(
 class Audit:
     """The deeds of operators under one prefix and env. Given by `app.audit`."""
 
-    def __init__(self, app: Relevo) -> None:
-        self._app = app
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def note(self, what: str, *, who: str = "", via: str = "python", count: int = 1, **about: Any) -> None:
         """Write down what was done: `app.audit.note("dead.retry", count=7, queue="mails")`."""
-        deed = _deed(self._app, what, who, via, count, about)
-        with _logged(self._app, deed):
-            self._app.run(write_deed(self._app.bus_keys, deed))
+        deed = _deed(self._engine, what, who, via, count, about)
+        with _logged(self._engine, deed):
+            self._engine.run(write_deed(self._engine.bus_keys, deed))
 
     async def anote(self, what: str, *, who: str = "", via: str = "python", count: int = 1, **about: Any) -> None:
         """`note` for async code."""
-        deed = _deed(self._app, what, who, via, count, about)
-        with _logged(self._app, deed):
-            await self._app.arun(write_deed(self._app.bus_keys, deed))
+        deed = _deed(self._engine, what, who, via, count, about)
+        with _logged(self._engine, deed):
+            await self._engine.arun(write_deed(self._engine.bus_keys, deed))
 
     def doing(
         self, what: str, *, who: str = "", via: str = "python", later: Later | None = None, **about: Any
@@ -117,7 +117,7 @@ class Audit:
 
         For async code `async with`; if the server is away then, `later` is given what writes it down.
         """
-        return Doing(self._app, what, who, via, later, about)
+        return Doing(self._engine, what, who, via, later, about)
 
     def list(self, *, limit: int = 50, **which: Unpack[Asked]) -> Deeds:
         """The newest deeds, newest first.
@@ -125,11 +125,11 @@ class Audit:
         Asked for by time (`since` and `until`: datetimes, or how long ago: "2h"), by `who` ("ana@host", or "ana"), by
         kind (`what`: "dead.retry", or "dead"), and by the `app` they were done to.
         """
-        return self._app.run(self._list(limit, which))
+        return self._engine.run(self._list(limit, which))
 
     async def alist(self, *, limit: int = 50, **which: Unpack[Asked]) -> Deeds:
         """`list` for async code."""
-        return await self._app.arun(self._list(limit, which))
+        return await self._engine.arun(self._list(limit, which))
 
     def _list(self, limit: Any, which: Asked) -> Steps[Deeds]:
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 1000:
@@ -139,39 +139,41 @@ class Audit:
         for name in ("who", "what", "app"):
             if not isinstance(value := which.get(name), str | None) or value == "":
                 raise OptionError(f"{name}: a text is needed, found {value!r:.80}")
-        now_ms = yield from self._app.now_ms()
+        now_ms = yield from self._engine.now_ms()
         since_ms, until_ms = stretch_ms(which.get("since"), which.get("until"), now_ms)
         names = {"who": which.get("who"), "what": which.get("what"), "app": which.get("app")}
-        return (yield from deeds(self._app.bus_keys, limit, Which(since_ms=since_ms, until_ms=until_ms, **names)))
+        return (yield from deeds(self._engine.bus_keys, limit, Which(since_ms=since_ms, until_ms=until_ms, **names)))
 
 
-def _deed(app: Relevo, what: str, who: str, via: str, count: int, about: dict[str, Any]) -> Deed:
+def _deed(engine: Engine, what: str, who: str, via: str, count: int, about: dict[str, Any]) -> Deed:
     said = {name: value for name, value in about.items() if value is not None}
-    return Deed(0, app.name, who or whoami(), via, what, count, masked(said, app.settings.mask))
+    return Deed(0, engine.name, who or whoami(), via, what, count, masked(said, engine.settings.mask))
 
 
 @contextmanager
-def _logged(app: Relevo, deed: Deed) -> Iterator[None]:
+def _logged(engine: Engine, deed: Deed) -> Iterator[None]:
     """Around storing a deed: it is logged whether that succeeds or not."""
     try:
         yield
     except BaseException as error:
-        _log(logging.ERROR, app, deed, {"stored": False, "why": str(error) or type(error).__name__})
+        _log(logging.ERROR, engine, deed, {"stored": False, "why": str(error) or type(error).__name__})
         raise
-    _log(logging.INFO, app, deed, {"stored": True})
+    _log(logging.INFO, engine, deed, {"stored": True})
 
 
-def _log(level: int, app: Relevo, deed: Deed, how: dict[str, Any]) -> None:
+def _log(level: int, engine: Engine, deed: Deed, how: dict[str, Any]) -> None:
     told = {name: getattr(deed, name) for name in ("who", "via", "what", "count", "app")}
-    line = {**told, "env": app.settings.env, "about": msgspec.to_builtins(deed.about), **how}
+    line = {**told, "env": engine.settings.env, "about": msgspec.to_builtins(deed.about), **how}
     log.log(level, "%s", json.dumps(line, separators=(",", ":")))  # in ASCII: no character of it moves a cursor
 
 
 class Doing:
     """A deed under way. Whoever does it tells how far it is; at its end the trail is told, and whoever asked for it."""
 
-    def __init__(self, app: Relevo, what: str, who: str, via: str, later: Later | None, about: dict[str, Any]) -> None:
-        self._app = app
+    def __init__(
+        self, engine: Engine, what: str, who: str, via: str, later: Later | None, about: dict[str, Any]
+    ) -> None:
+        self._engine = engine
         #: What the trail calls it.
         self.what = what
         self._who = who
@@ -194,8 +196,8 @@ class Doing:
         if self._ends(error):
             deed = self._deed()
             # It is done all the same, so what called it must not be told that it is not.
-            with suppress(StoreError), _logged(self._app, deed):
-                self._app.run(self._noting(deed))
+            with suppress(StoreError), _logged(self._engine, deed):
+                self._engine.run(self._noting(deed))
 
     async def __aenter__(self) -> Self:
         return self
@@ -212,8 +214,8 @@ class Doing:
 
     async def _anote(self, patience: float | None) -> None:
         deed = self._deed()
-        with suppress(StoreError), _logged(self._app, deed):
-            await self._app.client.arun(self._noting(deed), patience=patience)
+        with suppress(StoreError), _logged(self._engine, deed):
+            await self._engine.client.arun(self._noting(deed), patience=patience)
 
     def _ends(self, error: BaseException | None) -> bool:
         """Whether there is something to write down; an error says how far it came."""
@@ -226,9 +228,9 @@ class Doing:
 
     def _deed(self) -> Deed:
         assert self._count is not None
-        return _deed(self._app, self.what, self._who, self._via, self._count, self._about)
+        return _deed(self._engine, self.what, self._who, self._via, self._count, self._about)
 
     def _noting(self, deed: Deed) -> Generator[Call[Any], Any, None]:
         # A question first, which may be asked until the server is back; a note that was sent twice is written twice.
-        yield from self._app.now_ms()
-        yield write_deed(self._app.bus_keys, deed)
+        yield from self._engine.now_ms()
+        yield write_deed(self._engine.bus_keys, deed)

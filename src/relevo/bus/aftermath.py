@@ -8,6 +8,7 @@ import logging
 import zlib
 from typing import TYPE_CHECKING
 
+from relevo.bus.bus import Bus
 from relevo.bus.span import Span
 from relevo.bus.span_store import PART, write_spans
 from relevo.engine.ids import made_ms
@@ -19,7 +20,7 @@ from relevo.errors import StoreError
 from relevo.upkeep.conversations import cleaning
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 log = logging.getLogger("relevo.worker")
 
@@ -32,12 +33,12 @@ SPARE = 10_000
 class Aftermath:
     """Receives every handled message when its outcome is decided."""
 
-    def __init__(self, app: Relevo) -> None:
-        self._app = app
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._spans: list[Span] = []
-        self._is_kept = app.settings.trace_max > 0
+        self._is_kept = engine.settings.trace_max > 0
         #: number of spans in one write above which only a part is kept
-        self._plenty = max(2_000, app.settings.trace_max // 5)
+        self._plenty = max(2_000, engine.settings.trace_max // 5)
 
     def note(self, held: Held, headers: Headers, outcome: Outcome, queue: str, now_ms: int) -> str:
         """Buffer the span. Returns the conversation to clean up after the settlement if this ends it, else ''."""
@@ -85,10 +86,12 @@ class Aftermath:
 
     def clean_up(self, tasks: list[str]) -> None:
         """Clean up conversations whose callback was handled; the only automatic clean-up."""
-        mode = self._app.settings.lifecycle
+        mode = self._engine.settings.lifecycle
         for task in dict.fromkeys(tasks):
             if mode != "off":
-                self._app.bus.in_background(cleaning(self._app, task, dry_run=mode == "observe", everywhere=False))
+                self._engine.part(Bus).in_background(
+                    cleaning(self._engine, task, dry_run=mode == "observe", everywhere=False)
+                )
 
     async def run(self) -> None:
         """Write buffered spans until cancelled."""
@@ -101,8 +104,8 @@ class Aftermath:
         """Write buffered spans."""
         while self._spans:
             part = self._spans[:PART]
-            most = self._app.settings.trace_max
-            await self._app.client.arun(write_spans(self._app.bus_keys, part, most), patience=0)
+            most = self._engine.settings.trace_max
+            await self._engine.client.arun(write_spans(self._engine.bus_keys, part, most), patience=0)
             del self._spans[: len(part)]
 
 

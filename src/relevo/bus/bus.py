@@ -9,18 +9,15 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from relevo.bus.checking import refusal
-from relevo.bus.events import Subscribed
 from relevo.bus.naming import queue_of
-from relevo.engine.outcome import Happened
-from relevo.engine.settle import Held
 from relevo.errors import ConfigurationError, StoreError
 from relevo.store.plan import Plan
 from relevo.text.names import shared_queue
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.bus.events import Subscribed
     from relevo.bus.outgoing import Outgoing
+    from relevo.engine.engine import Engine
     from relevo.engine.task import Task
 
 log = logging.getLogger("relevo.bus")
@@ -29,8 +26,8 @@ log = logging.getLogger("relevo.bus")
 class Bus:
     """Made with its app; opens nothing."""
 
-    def __init__(self, app: Relevo) -> None:
-        self._app = app
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         #: type (`embedding.generate_batch`) -> its handler
         self.actions: dict[str, Task[..., Any]] = {}
         #: what handlers name as their `on_failure`, actions or tasks: it runs where the message failed
@@ -39,6 +36,8 @@ class Bus:
         self.subscriptions: dict[str, Subscribed] = {}
         #: (service, context)s whose queues workers of this app serve
         self.served: dict[tuple[str, tuple[str, ...]], None] = {}
+        engine.handler_of = self.handler
+        engine.service_queues = self.queues
         self._renew()
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -62,7 +61,7 @@ class Bus:
         if self._pid != os.getpid():
             self._renew()
         if not self._own_instance:
-            self._own_instance = self._app.new_id()
+            self._own_instance = self._engine.new_id()
         return self.worker or self._own_instance
 
     # actions
@@ -77,7 +76,7 @@ class Bus:
     def handler(self, queue: str, target: str) -> Task[..., Any] | None:
         """Who handles a message of this type in a queue of the bus. Nothing else can be called there."""
         if target in self._failure_handlers:
-            return self.actions.get(target) or self._app.tasks.get(target)
+            return self.actions.get(target) or self._engine.tasks.get(target)
         if ":notifications:" in queue:
             subscribed = self.subscribed(queue)
             return None if subscribed is None else subscribed.task
@@ -88,10 +87,6 @@ class Bus:
     def subscribed(self, queue: str) -> Subscribed | None:
         """The subscription whose events come to a queue."""
         return self.subscriptions.get(queue) or self.subscriptions.get(shared_queue(queue))
-
-    def refusal(self, queue: str, held: Held, now_ms: int) -> Happened | None:
-        """What happens to a message that may not be worked on; None: it may."""
-        return refusal(self._app, queue, held, now_ms)
 
     def actions_of(self, service: str) -> dict[str, Task[..., Any]]:
         """The actions of a service, by their own names."""
@@ -129,7 +124,7 @@ class Bus:
     def slots(self) -> threading.BoundedSemaphore:
         """How many requests threads may have under way."""
         if self._slots is None:
-            self._slots = threading.BoundedSemaphore(self._app.settings.max_requests)
+            self._slots = threading.BoundedSemaphore(self._engine.settings.max_requests)
         return self._slots
 
     def slots_here(self) -> asyncio.Semaphore:
@@ -139,13 +134,13 @@ class Bus:
             return self._last_slots[1]
         slots = self._slots_of.get(loop)
         if slots is None:
-            slots = self._slots_of[loop] = asyncio.Semaphore(self._app.settings.max_requests)
+            slots = self._slots_of[loop] = asyncio.Semaphore(self._engine.settings.max_requests)
         self._last_slots = weakref.ref(loop), slots
         return slots
 
     def in_background(self, plan: Plan[Any]) -> None:
         """Carry a plan out on the running event loop without waiting for it. What fails is told, no more."""
-        task = asyncio.ensure_future(self._app.client.arun(plan, patience=0))
+        task = asyncio.ensure_future(self._engine.client.arun(plan, patience=0))
         self._background.add(task)
         task.add_done_callback(self._background_done)
 

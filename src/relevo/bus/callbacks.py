@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw, Struct
 
+from relevo.bus.bus import Bus
 from relevo.bus.data import encoded
 from relevo.bus.message_store import interim_body, lay_beside, promise, report, send, take_away
 from relevo.bus.naming import action_name, queue_of
@@ -29,7 +30,7 @@ from relevo.store.plan import Call
 from relevo.text.names import parse
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 
 log = logging.getLogger("relevo.bus")
@@ -64,28 +65,28 @@ class Callbacks(Struct, frozen=True, kw_only=True):
         return queue_of(self.service, self.context, "callbacks")
 
 
-def sending(app: Relevo, message: Outgoing, wanted: Callbacks | None) -> Generator[Call[Any], Any, str]:
+def sending(engine: Engine, message: Outgoing, wanted: Callbacks | None) -> Generator[Call[Any], Any, str]:
     """Send a message, after its callback if it has one: the id under which it is known."""
     waiter, headers = "", message.headers
     if wanted is not None:
-        callback = app.new_id()
-        yield from _promise(app, message, wanted, callback)
-        address = f"{app.keys_of(wanted.queue).address}"
+        callback = engine.new_id()
+        yield from _promise(engine, message, wanted, callback)
+        address = f"{engine.keys_of(wanted.queue).address}"
         headers = with_reply_to(headers, address, callback)
         waiter = str(Edge(callback, wanted.queue, "b", 0))
-    keys = app.keys_of(message.queue)
-    yield from app.list_queue(message.queue)
-    yield from track(app, message.tracked, message.queue)
-    is_claimed = message.is_claimed(app)
+    keys = engine.keys_of(message.queue)
+    yield from engine.list_queue(message.queue)
+    yield from track(engine, message.tracked, message.queue)
+    is_claimed = message.is_claimed(engine)
     if is_claimed:
         yield from lay_beside(keys, message.id, message.data)
-    deadline_ms, left_ms = yield from message.timed(app, message.timeout)
+    deadline_ms, left_ms = yield from message.timed(engine, message.timeout)
     said, owner = yield send(
         keys,
         message.id,
-        message.body(app, headers, deadline_ms),
+        message.body(engine, headers, deadline_ms),
         message.place,
-        lease_ms=app.lease_ms,
+        lease_ms=engine.lease_ms,
         delay_ms=message.delay_ms,
         waiter=waiter,
         timeout_ms=left_ms,
@@ -100,24 +101,24 @@ def sending(app: Relevo, message: Outgoing, wanted: Callbacks | None) -> Generat
     return message.id
 
 
-def _promise(app: Relevo, message: Outgoing, wanted: Callbacks, id: str) -> Generator[Call[Any], Any, None]:
-    yield from app.list_queue(wanted.queue)
-    yield from track(app, message.tracked, wanted.queue)
+def _promise(engine: Engine, message: Outgoing, wanted: Callbacks, id: str) -> Generator[Call[Any], Any, None]:
+    yield from engine.list_queue(wanted.queue)
+    yield from track(engine, message.tracked, wanted.queue)
     operation = message.headers.correlation or message.id
     headers = msgspec.structs.replace(
         message.headers, intent="callback", source=message.type.partition(".")[0], correlation=operation, instance=""
     )
     headers = msgspec.structs.replace(headers, causation=message.id)
     known = {
-        "context": Raw(encoded(wanted.given, what="context", limit=app.settings.max_payload)),
+        "context": Raw(encoded(wanted.given, what="context", limit=engine.settings.max_payload)),
         "action": message.type,
         "correlation_id": operation,
     }
 
-    keys, proof = app.keys_of(wanted.queue), None
+    keys, proof = engine.keys_of(wanted.queue), None
     if keys.signer is not None:
-        until_ms = (yield from app.about_now_ms()) + round(wanted.timeout * 1000) + message.delay_ms
-        proof = Proof(answers=app.keys_of(message.queue).place, until_ms=until_ms)
+        until_ms = (yield from engine.about_now_ms()) + round(wanted.timeout * 1000) + message.delay_ms
+        proof = Proof(answers=engine.keys_of(message.queue).place, until_ms=until_ms)
 
     def head(action: str, takes: str) -> bytes:
         target = f"{wanted.service}.{action}"
@@ -140,18 +141,18 @@ def _promise(app: Relevo, message: Outgoing, wanted: Callbacks, id: str) -> Gene
         message.place,
         body(wanted.on_reply, "callback"),
         timeout_ms=round(wanted.timeout * 1000) + message.delay_ms,
-        failure_ms=app.failure_ms(None),
+        failure_ms=engine.failure_ms(None),
         late=body(wanted.on_timeout, "timeout") if wanted.on_timeout is not None else b"",
         interim=interim,
-        prefer=f"{_worker(app)} {app.lease_ms}" if wanted.sticky else "",
+        prefer=f"{_worker(engine)} {engine.lease_ms}" if wanted.sticky else "",
         tracked=message.tracked,
     )
 
 
-def _worker(app: Relevo) -> str:
+def _worker(engine: Engine) -> str:
     """The worker of this process, to which a sticky callback comes back."""
     job = running.get()
-    worker = job.worker if job is not None and job.worker else app.bus.worker
+    worker = job.worker if job is not None and job.worker else engine.part(Bus).worker
     if not worker:
         raise OptionError(
             "sticky: no worker runs in this process, so no callback can come back to it. "
@@ -160,21 +161,21 @@ def _worker(app: Relevo) -> str:
     return worker
 
 
-def reporting(app: Relevo, job: JobContext, value: Any) -> Generator[Call[Any], Any, bool]:
+def reporting(engine: Engine, job: JobContext, value: Any) -> Generator[Call[Any], Any, bool]:
     """Tell the callback of the message that is being worked on how it stands: whether it still waits."""
     headers = job.headers
     if headers is None:
         raise BusError(f"job {job.id} is no message: there is nobody to report to")
-    raw = encoded(value, what="report", limit=app.settings.max_payload)
+    raw = encoded(value, what="report", limit=engine.settings.max_payload)
     if not headers.callback:
         return False
-    address = parse(headers.reply_to, prefix=bool(app.settings.prefix), env=bool(app.settings.env))
-    queue = app.keys_of(queue_of(address.service, address.context, "callbacks"))
+    address = parse(headers.reply_to, prefix=bool(engine.settings.prefix), env=bool(engine.settings.env))
+    queue = engine.keys_of(queue_of(address.service, address.context, "callbacks"))
     known: bytes | None = yield interim_body(queue, headers.callback)
     if known is None:
         return False
     known, _, signature = known.partition(_PARTED)
-    id, body, signer = app.new_id(), known + raw + b"}]", queue.signer
+    id, body, signer = engine.new_id(), known + raw + b"}]", queue.signer
     if signer is not None:
         # Else it would be signed for whoever wrote it there.
         bears = signature.decode(errors="replace")

@@ -13,17 +13,17 @@ from msgspec import Struct
 
 from relevo.bus.event_store import Lag, lag
 from relevo.bus.subscription_store import Subscription, subscriptions
+from relevo.engine.lists import bus_queues
 from relevo.engine.offers_store import Served, offers, present_at, served
 from relevo.engine.workers import WorkerInfo
 from relevo.queues import store
-from relevo.queues.lists import bus_queues
 from relevo.queues.store import QueueStats
 from relevo.store.plan import Ahead, Steps
 from relevo.text.durations import spoken
 from relevo.text.names import encode, parse
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 
 class QueueInfo(Struct, frozen=True):
@@ -116,16 +116,16 @@ class _Found(Struct):
     subscriptions: list[SubscriptionInfo] = []
 
 
-def catalogue(app: Relevo) -> Steps[Catalogue]:
+def catalogue(engine: Engine) -> Steps[Catalogue]:
     """Look at every queue of the bus."""
-    now_ms = yield from app.now_ms()
-    listed: list[Subscription] = yield subscriptions(app.bus_keys)
+    now_ms = yield from engine.now_ms()
+    listed: list[Subscription] = yield subscriptions(engine.bus_keys)
     known = {one.queue: one for one in listed if not one.until_ms or one.until_ms > now_ms}
-    listed_queues = yield from bus_queues(app)
+    listed_queues = yield from bus_queues(engine)
     addresses = {name: parse(name, prefix=False, env=False) for name in sorted({*listed_queues, *known})}
     # Notifications without a subscription are a log of events, or the remains of a subscription that ended.
     names = [name for name, address in addresses.items() if address.kind != "notifications" or name in known]
-    keys = [app.keys_of(name) for name in names]
+    keys = [engine.keys_of(name) for name in names]
     stats: list[QueueStats] = yield Ahead(map(store.count, keys, names))
     behind: list[Lag] = yield Ahead(map(lag, keys))
     alive: list[list[bytes]] = yield Ahead(present_at(of_queue, now_ms) for of_queue in keys)
@@ -142,7 +142,7 @@ def catalogue(app: Relevo) -> Steps[Catalogue]:
         else:
             here.subscriptions.append(_subscription(subscription, queue))
     services = tuple(_service(name, context, here) for (name, context), here in sorted(found.items()))
-    return Catalogue(app.settings.prefix, app.settings.env, now_ms, services)
+    return Catalogue(engine.settings.prefix, engine.settings.env, now_ms, services)
 
 
 def _subscription(one: Subscription, queue: QueueInfo) -> SubscriptionInfo:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw, Struct
 
+from relevo.bus.bus import Bus
 from relevo.engine.job import NO_JSON, Attempt, Envelope, Proof
 from relevo.engine.message import Fault, Headers
 from relevo.engine.outcome import Happened, Raised, TooLate, Unrunnable
@@ -20,13 +21,13 @@ from relevo.signing.signer import kind_of_signature
 from relevo.text.names import parse
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 #: A timeout is accepted so long before the deadline, since two clocks are compared.
 CLOCKS_MS = 1_000
 
 
-def refusal(app: Relevo, queue: str, held: Held, now_ms: int) -> Happened | None:
+def refusal(engine: Engine, queue: str, held: Held, now_ms: int) -> Happened | None:
     """What happens to it instead; None: it may be handled. No process is notified of a refused one."""
     envelope = held.envelope
     assert envelope is not None
@@ -34,20 +35,20 @@ def refusal(app: Relevo, queue: str, held: Held, now_ms: int) -> Happened | None
     if headers is None:
         return None
     attempt = Attempt("refused", held.worker, now_ms, now_ms)
-    if app.keyring and headers.intent == "callback" and envelope.takes == "taken":
-        error = _verify_reply(app.keyring, envelope, headers, proof)
+    if engine.keyring and headers.intent == "callback" and envelope.takes == "taken":
+        error = _verify_reply(engine.keyring, envelope, headers, proof)
         if error == _NO_ANSWER and proof.until_ms is not None:
             # The server notes the deadline and cannot sign it: this worker's clock decides.
             if proof.until_ms - now_ms > CLOCKS_MS:
                 return _wait(proof.until_ms - now_ms, attempt)
         elif error:
             return Unrunnable("bad_signature", _saying(attempt, f"the reply: {error}"))
-    if app.keyring and headers.intent == "event":
-        subscribed = app.bus.subscribed(queue)
+    if engine.keyring and headers.intent == "event":
+        subscribed = engine.part(Bus).subscribed(queue)
         if subscribed is not None and now_ms > (proof.made_ms or 0) + subscribed.retention_ms:
             return TooLate()
     if headers.reply_to or headers.callback:
-        settings = app.settings
+        settings = engine.settings
         why = _wrong_address(settings.prefix, settings.env, headers.reply_to, headers.source, headers.intent)
         if why:
             return Unrunnable("bad_reply_to", _saying(attempt, f"reply_to {headers.reply_to!r:.120}: {why}"))

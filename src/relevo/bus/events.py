@@ -33,7 +33,7 @@ from relevo.store.plan import Call
 from relevo.text.durations import Duration, seconds
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
     from relevo.engine.task import Task
 
 log = logging.getLogger("relevo.bus")
@@ -127,7 +127,7 @@ def log_of(service: str, keep: Duration | None) -> Log:
 
 
 def publishing(
-    app: Relevo, service: str, topic: str, data: Any, said: Sending, kept: Log
+    engine: Engine, service: str, topic: str, data: Any, said: Sending, kept: Log
 ) -> Generator[Call[Any], Any, Event]:
     """Publish an event of a service: it is written down, and will be delivered by whoever can."""
     if not isinstance(topic, str):
@@ -135,26 +135,26 @@ def publishing(
     type = check_topic(f"{service}.{topic}")
     if said.at is not None or said.delay is not None or said.idempotency_key is not None:
         raise OptionError("at, delay and idempotency_key are for messages to one service; an event has none of them")
-    raw = encoded_object(data, what=type, limit=app.settings.max_payload)
-    tenant, headers = inherited(app, service, said, "event")
-    place = place_of(app, said, tenant, headers.tier)
-    id, tracked = app.new_id(), tracked_by(app, headers)
-    signer = app.keys_of(queue_of(service, (), "actions")).signer
-    proof = None if signer is None else Proof(made_ms=(yield from app.about_now_ms()))
+    raw = encoded_object(data, what=type, limit=engine.settings.max_payload)
+    tenant, headers = inherited(engine, service, said, "event")
+    place = place_of(engine, said, tenant, headers.tier)
+    id, tracked = engine.new_id(), tracked_by(engine, headers)
+    signer = engine.keys_of(queue_of(service, (), "actions")).signer
+    proof = None if signer is None else Proof(made_ms=(yield from engine.about_now_ms()))
     body = write(Envelope(type, headers=headers, proof=proof, **place.chosen))[:-1] + b',"k":' + raw
     if signer is not None:
         body += signer.signature_field("event", id, body, service=service, topic=type)
-    event: Event = yield publish(app.bus_keys, type, id, body, place, tracked=tracked, log=kept)
+    event: Event = yield publish(engine.bus_keys, type, id, body, place, tracked=tracked, log=kept)
     return event
 
 
-def delivering(app: Relevo, event: Event) -> Generator[Call[Any], Any, None]:
+def delivering(engine: Engine, event: Event) -> Generator[Call[Any], Any, None]:
     """Carry an event that was published to its subscriptions. If this fails, a worker will do it."""
-    yield from track(app, event.tracked, *(to.queue for to in event.to))
-    yield from deliver_event(app.bus_keys, app.keys_of, event)
+    yield from track(engine, event.tracked, *(to.queue for to in event.to))
+    yield from deliver_event(engine.bus_keys, engine.keys_of, event)
 
 
-def replaying(app: Relevo, subscribed: Subscribed, since: Duration | datetime) -> Generator[Call[Any], Any, int]:
+def replaying(engine: Engine, subscribed: Subscribed, since: Duration | datetime) -> Generator[Call[Any], Any, int]:
     """Put what a log holds since a time into a subscription's queue once more, as new events: how many."""
     service = subscribed.pattern.partition(".")[0]
     if subscribed.broadcast:
@@ -166,30 +166,30 @@ def replaying(app: Relevo, subscribed: Subscribed, since: Duration | datetime) -
             raise OptionError(f"since: {since!r} has no time zone; use datetime.now(UTC) or add tzinfo")
         since_ms = int(since.timestamp() * 1000) if since.year >= 1970 else 0
     else:
-        since_ms = (yield from app.now_ms()) - _ms(since, "since")
-    now_ms = yield from app.now_ms()
-    keys = app.keys_of(queue_of(service, (), "notifications"))
+        since_ms = (yield from engine.now_ms()) - _ms(since, "since")
+    now_ms = yield from engine.now_ms()
+    keys = engine.keys_of(queue_of(service, (), "notifications"))
     to = Recipient(subscribed.queue, subscribed.max_backlog, subscribed.discard, subscribed.retention_ms)
-    yield from app.list_queue(subscribed.queue)
+    yield from engine.list_queue(subscribed.queue)
     seen: set[str] = set()
     after, stored = "", 0
     while True:
         page: LogPage = yield read_log(keys, since_ms=max(0, since_ms), pattern=subscribed.pattern, after=after)
         unseen = [one for one in page.events if one.id not in seen]
-        fresh = [event for one in unseen if (event := _again(app, one, now_ms, to)) is not None]
+        fresh = [event for one in unseen if (event := _again(engine, one, now_ms, to)) is not None]
         for event in fresh:
-            yield from track(app, event.tracked, to.queue)
+            yield from track(engine, event.tracked, to.queue)
         seen.update(one.id for one in page.events)
         for some in cut(fresh):
-            stored += sum(code > 0 for code in (yield put_events(app.keys_of(to.queue), to, some)))
+            stored += sum(code > 0 for code in (yield put_events(engine.keys_of(to.queue), to, some)))
         if not page.after:
             return stored
         after = page.after
 
 
-def _again(app: Relevo, logged: Logged, now_ms: int, to: Recipient) -> Event | None:
+def _again(engine: Engine, logged: Logged, now_ms: int, to: Recipient) -> Event | None:
     """An event of a log as a new one, with the headers of the old: it may be handled although the old one was."""
-    signer = app.keys_of(to.queue).signer
+    signer = engine.keys_of(to.queue).signer
     envelope = readable(logged.body)
     if envelope is None or envelope.headers is None:
         log.error("%s: an entry of the log is no event, and is left out: %.100r", logged.topic, logged.body)
@@ -197,7 +197,7 @@ def _again(app: Relevo, logged: Logged, now_ms: int, to: Recipient) -> Event | N
     if signer is not None and (error := verify_body(signer, logged.id, logged.body, envelope)):
         log.error("%s: event %s of the log is left out: %s", logged.topic, logged.id, error)
         return None
-    id = app.new_id()
+    id = engine.new_id()
     place = Place(envelope.priority, envelope.tenant, envelope.weight)
     proof = None if signer is None else Proof(made_ms=now_ms)
     plain = msgspec.structs.replace(envelope, kwargs=Envelope("").kwargs, proof=proof, signature="")
@@ -205,4 +205,4 @@ def _again(app: Relevo, logged: Logged, now_ms: int, to: Recipient) -> Event | N
     if signer is not None:
         # Signed by the subscriber, which need not have the publisher's key.
         body += signer.signature_field("copy", id, body)
-    return Event(id, logged.topic, now_ms, body, (to,), place, tracked_by(app, envelope.headers))
+    return Event(id, logged.topic, now_ms, body, (to,), place, tracked_by(engine, envelope.headers))

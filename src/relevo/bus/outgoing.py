@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from relevo.bus.bus import Bus
 from relevo.bus.conversation_store import enlist
 from relevo.bus.data import encoded_object
 from relevo.bus.message_store import Name, Place, Tracked
@@ -27,7 +28,7 @@ from relevo.text.names import Address
 from relevo.text.nearest import did_you_mean
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 #: The same idempotency key is the same message for ten minutes.
 HOLD_MS = 600_000
@@ -55,22 +56,22 @@ class Outgoing(Struct, frozen=True):
     #: The body up to its data, where that is known before.
     head: bytes = b""
 
-    def is_claimed(self, app: Relevo) -> bool:
+    def is_claimed(self, engine: Engine) -> bool:
         """Whether its data is too large to travel inside."""
-        return len(self.data) > app.settings.claim_check
+        return len(self.data) > engine.settings.claim_check
 
-    def body(self, app: Relevo, headers: Headers | None = None, deadline_ms: int | None = None) -> bytes:
+    def body(self, engine: Engine, headers: Headers | None = None, deadline_ms: int | None = None) -> bytes:
         """Its body without the closing brace; with its deadline and a signature, if this app signs."""
-        text = self._text(app, headers)
-        signer = app.keys_of(self.queue).signer
+        text = self._text(engine, headers)
+        signer = engine.keys_of(self.queue).signer
         if signer is None:
             return text
         if deadline_ms is not None:
             text += b',"x":%d' % deadline_ms
         return text + signer.signature_field(self.headers.intent, self.id, text, service=self.headers.source)
 
-    def _text(self, app: Relevo, headers: Headers | None) -> bytes:
-        is_claimed = self.is_claimed(app)
+    def _text(self, engine: Engine, headers: Headers | None) -> bytes:
+        is_claimed = self.is_claimed(engine)
         if self.head and not is_claimed:
             return self.head + self.data
         head = write(
@@ -79,26 +80,26 @@ class Outgoing(Struct, frozen=True):
                 takes="claim" if is_claimed else "",
                 later_ms=self.delay_ms or None,
                 headers=self.headers if headers is None else headers,
-                proof=Proof(data=digest_of(self.data)) if is_claimed and app.keyring else None,
+                proof=Proof(data=digest_of(self.data)) if is_claimed and engine.keyring else None,
                 **self.place.chosen,
                 **self.chosen,
             )
         )[:-1]
         return head if is_claimed else head + b',"k":' + self.data
 
-    def template(self, app: Relevo) -> bytes:
+    def template(self, engine: Engine) -> bytes:
         """The body up to its data, for other messages like this one, which has none."""
-        return self._text(app, None).removesuffix(b"{}")
+        return self._text(engine, None).removesuffix(b"{}")
 
-    def timed(self, app: Relevo, timeout: float | None) -> Generator[Call[Any], Any, tuple[int | None, int]]:
+    def timed(self, engine: Engine, timeout: float | None) -> Generator[Call[Any], Any, tuple[int | None, int]]:
         """Its deadline, for its body, or how many ms it has from when it is stored, for the server to set it.
 
         One of the two: a deadline that is signed must be known before the call.
         """
         left_ms = 0 if timeout is None else max(1, round(timeout * 1000))
-        if not app.keyring or not left_ms:
+        if not engine.keyring or not left_ms:
             return None, left_ms
-        return (yield from app.about_now_ms()) + left_ms + self.delay_ms, 0
+        return (yield from engine.about_now_ms()) + left_ms + self.delay_ms, 0
 
 
 class Sending(Struct, frozen=True, kw_only=True):
@@ -151,7 +152,7 @@ def current_message() -> tuple[JobContext | None, Message | None, Headers]:
 
 
 def outgoing(
-    app: Relevo,
+    engine: Engine,
     source: str,
     type: str,
     data: Any,
@@ -164,9 +165,9 @@ def outgoing(
     """A message from a service to an action, with all that it inherits."""
     service, _ = parts_of(type)
     queue = queue_of(service, context_of(said.at), "actions")
-    raw = encoded_object(data, what=type, limit=app.settings.max_payload)
-    tenant, headers = inherited(app, source, said, intent)
-    id = app.new_id()
+    raw = encoded_object(data, what=type, limit=engine.settings.max_payload)
+    tenant, headers = inherited(engine, source, said, intent)
+    id = engine.new_id()
     name = Name()
     if said.idempotency_key:
         owner = ":".join(quote(part, safe="") for part in (source, tenant, said.idempotency_key))
@@ -177,32 +178,32 @@ def outgoing(
         type,
         queue,
         headers,
-        place_of(app, said, tenant, headers.tier),
+        place_of(engine, said, tenant, headers.tier),
         raw,
         timeout,
         name,
-        tracked_by(app, headers),
+        tracked_by(engine, headers),
         chosen,
         round(seconds(said.delay, what="delay") * 1000) if said.delay else 0,
     )
 
 
-def like_the_last(app: Relevo, source: str, type: str, data: Any, timeout: float) -> Outgoing:
+def like_the_last(engine: Engine, source: str, type: str, data: Any, timeout: float) -> Outgoing:
     """A request that says nothing of itself and inherits nothing: only its id and its data differ from the last one."""
     parts_of(type)  # refuses what is none
-    known = app.bus.templates.get((source, type))
-    instance = app.bus.instance
-    address = responses(app.settings.prefix, app.settings.env, source, instance)
+    known = engine.part(Bus).templates.get((source, type))
+    instance = engine.part(Bus).instance
+    address = responses(engine.settings.prefix, engine.settings.env, source, instance)
     if known is None or known.headers.reply_to != address:
-        plain = outgoing(app, source, type, {}, Sending(), intent="request", passes=True, retries=0)
+        plain = outgoing(engine, source, type, {}, Sending(), intent="request", passes=True, retries=0)
         plain = msgspec.structs.replace(plain, headers=with_reply_to(plain.headers, address))
-        known = msgspec.structs.replace(plain, head=plain.template(app))
-        if len(app.bus.templates) > 1000:  # types come from the program, not from outside; but who knows
-            app.bus.templates.clear()
-        app.bus.templates[source, type] = known
-    raw = encoded_object(data, what=type, limit=app.settings.max_payload)
+        known = msgspec.structs.replace(plain, head=plain.template(engine))
+        if len(engine.part(Bus).templates) > 1000:  # types come from the program, not from outside; but who knows
+            engine.part(Bus).templates.clear()
+        engine.part(Bus).templates[source, type] = known
+    raw = encoded_object(data, what=type, limit=engine.settings.max_payload)
     return Outgoing(
-        app.new_id(),
+        engine.new_id(),
         type,
         known.queue,
         known.headers,
@@ -223,39 +224,39 @@ def responses(prefix: str, env: str, service: str, instance: str) -> str:
     return str(Address(prefix, env, service, (), "responses", (instance,)))
 
 
-def inherited(app: Relevo, source: str, said: Sending, intent: Intent) -> tuple[str, Headers]:
+def inherited(engine: Engine, source: str, said: Sending, intent: Intent) -> tuple[str, Headers]:
     """The tenant and the headers of a message: what was said, else as the message that is being worked on."""
     job, parent, carried = current_message()
-    instance = job.worker if job is not None else app.bus.instance
+    instance = job.worker if job is not None else engine.part(Bus).instance
     tenant, headers = onward(said.belongings, parent, carried, intent=intent, source=source, instance=instance)
-    if app.telemetry is not None and said.traceparent is None:
-        traceparent, tracestate = app.telemetry.here()
+    if engine.telemetry is not None and said.traceparent is None:
+        traceparent, tracestate = engine.telemetry.here()
         if traceparent:  # the span in which it is sent, instead of that in which the one before was
             headers = msgspec.structs.replace(headers, traceparent=traceparent, tracestate=tracestate)
     return tenant, headers
 
 
-def place_of(app: Relevo, said: Sending, tenant: str, tier: str) -> Place:
+def place_of(engine: Engine, said: Sending, tenant: str, tier: str) -> Place:
     """Where a message of this tenant stands: the tier is its share."""
-    tiers = app.settings.tiers
+    tiers = engine.settings.tiers
     if said.tier and said.tier not in tiers:
         raise OptionError(f"tier: none of {', '.join(tiers)}, found {tier!r}{did_you_mean(tier, tiers)}")
     # One that was inherited may be unknown here: it is named where other settings hold, or was renamed meanwhile.
     return Place(said.priority, tenant, tiers.get(tier, 1.0), tier)
 
 
-def tracked_by(app: Relevo, headers: Headers) -> Tracked:
+def tracked_by(engine: Engine, headers: Headers) -> Tracked:
     """The task on whose behalf a message with these headers is made."""
-    return Tracked(headers.task, round(app.settings.task_ttl * 1000)) if headers.task else Tracked()
+    return Tracked(headers.task, round(engine.settings.task_ttl * 1000)) if headers.task else Tracked()
 
 
-def track(app: Relevo, tracked: Tracked, *queues: str) -> Generator[Call[Any], Any, None]:
+def track(engine: Engine, tracked: Tracked, *queues: str) -> Generator[Call[Any], Any, None]:
     """Note where things are made on behalf of a task, so that they are found without looking everywhere.
 
     Before they are made. Losing the note loses nothing: each queue knows what it holds for a task.
     """
     if tracked.task and queues:
-        yield enlist(app.bus_keys.own("made", tracked.task), queues, tracked.ttl_ms)
+        yield enlist(engine.bus_keys.own("made", tracked.task), queues, tracked.ttl_ms)
 
 
 def time_left(timeout: Duration, type: str) -> float:

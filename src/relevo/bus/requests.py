@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from relevo.bus.bus import Bus
 from relevo.bus.message_store import Asked, lay_beside, send, take_away
 from relevo.bus.outgoing import Outgoing, responses, track, with_reply_to
 from relevo.engine.context import running
@@ -38,7 +39,7 @@ from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 
 class _Taken(Exception):
@@ -51,11 +52,11 @@ class _Taken(Exception):
 class Request:
     """One request of a service, until its answer."""
 
-    __slots__ = ("_app", "_may_wait", "_owner", "_returns", "_sent", "_source", "_thread", "_until", "message")
+    __slots__ = ("_engine", "_may_wait", "_owner", "_returns", "_sent", "_source", "_thread", "_until", "message")
 
-    def __init__(self, app: Relevo, source: str, message: Outgoing, returns: Any, may_wait: bool) -> None:
+    def __init__(self, engine: Engine, source: str, message: Outgoing, returns: Any, may_wait: bool) -> None:
         assert message.timeout is not None
-        self._app = app
+        self._engine = engine
         self._source = source
         self.message = message
         self._returns = returns
@@ -68,7 +69,7 @@ class Request:
 
     def ask(self) -> Any:
         """Send it and block until it is answered."""
-        app, slots = self._app, self._app.bus.slots
+        engine, slots = self._engine, self._engine.part(Bus).slots
         if not slots.acquire(timeout=self._left()):
             raise self._too_many()
         job = running.get()
@@ -78,11 +79,11 @@ class Request:
                 job.when_stopped(self._let_go)
             while True:
                 try:
-                    record = app.client.wait(self._keys, self.message.id, self._left(), self._begin)
+                    record = engine.client.wait(self._keys, self.message.id, self._left(), self._begin)
                     break
                 except _Taken as taken:
                     self._owner = taken.owner
-                    record = app.client.wait(self._keys, taken.owner, self._left(), attach)
+                    record = engine.client.wait(self._keys, taken.owner, self._left(), attach)
                     if not self._must_ask_anew(record):
                         break
         except (ResultTimeout, UnknownJob, ServerUnavailable) as error:
@@ -98,7 +99,7 @@ class Request:
         return self._answer(record)
 
     def _let_go(self) -> None:
-        self._app.client.stop_waiting(self._owner, self._thread)
+        self._engine.client.stop_waiting(self._owner, self._thread)
 
     def _must_ask_anew(self, record: Record) -> bool:
         """Whether the one who asked first under our key had less time than we have."""
@@ -114,7 +115,7 @@ class Request:
 
     async def aask(self) -> Any:
         """Send it and wait for the answer on the running event loop."""
-        app, slots = self._app, self._app.bus.slots_here()
+        engine, slots = self._engine, self._engine.part(Bus).slots_here()
         if slots.locked():
             try:
                 await asyncio.wait_for(slots.acquire(), self._left())
@@ -128,11 +129,11 @@ class Request:
                     if self._is_plain():
                         record = await self._ask_with_others()
                     else:
-                        record = await app.client.await_end(self._keys, self.message.id, self._left(), self._begin)
+                        record = await engine.client.await_end(self._keys, self.message.id, self._left(), self._begin)
                     break
                 except _Taken as taken:
                     self._owner = taken.owner
-                    record = await app.client.await_end(self._keys, taken.owner, self._left(), attach)
+                    record = await engine.client.await_end(self._keys, taken.owner, self._left(), attach)
                     if not self._must_ask_anew(record):
                         break
         except (ResultTimeout, UnknownJob, ServerUnavailable) as error:
@@ -147,30 +148,30 @@ class Request:
 
     def _is_plain(self) -> bool:
         """Whether it can leave together with others: it has no name, no task, and its data travels inside."""
-        message, app = self.message, self._app
-        is_more = message.name.name or message.tracked.task or message.is_claimed(app)
-        return not is_more and app.is_listed(message.queue)
+        message, engine = self.message, self._engine
+        is_more = message.name.name or message.tracked.task or message.is_claimed(engine)
+        return not is_more and engine.is_listed(message.queue)
 
     async def _ask_with_others(self) -> Record:
-        app, message = self._app, self.message
+        engine, message = self._engine, self.message
         left = self._left()
         action = "" if self._may_wait else message.type.partition(".")[2]
         deadline_ms, left_ms = None, max(1, round(left * 1000))
-        if app.keyring:
-            deadline_ms, left_ms = await app.arun(message.timed(app, left))
+        if engine.keyring:
+            deadline_ms, left_ms = await engine.arun(message.timed(engine, left))
         asked = Asked(message.id, action, message.place, left_ms, self._body(deadline_ms))
         self._sent = True
-        record = await app.client.ask(self._keys, asked, left, app.lease_ms)
+        record = await engine.client.ask(self._keys, asked, left, engine.lease_ms)
         if record is None:
             raise self._nobody()
         return record
 
     def _body(self, deadline_ms: int | None) -> bytes:
-        app, message = self._app, self.message
+        engine, message = self._engine, self.message
         if not message.headers.reply_to:
-            address = responses(app.settings.prefix, app.settings.env, self._source, message.headers.instance)
-            return message.body(app, with_reply_to(message.headers, address), deadline_ms)
-        return message.body(app, deadline_ms=deadline_ms)
+            address = responses(engine.settings.prefix, engine.settings.env, self._source, message.headers.instance)
+            return message.body(engine, with_reply_to(message.headers, address), deadline_ms)
+        return message.body(engine, deadline_ms=deadline_ms)
 
     def _nobody(self) -> NoResponders:
         self._sent = False
@@ -182,27 +183,27 @@ class Request:
 
     @property
     def _keys(self) -> QueueKeys:
-        return self._app.keys_of(self.message.queue)
+        return self._engine.keys_of(self.message.queue)
 
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())
 
     def _begin(self, queue: QueueKeys, id: str, inbox: bytes) -> Generator[Call[Any], Any, bool | None]:
-        app, message = self._app, self.message
-        is_claimed = message.is_claimed(app)
+        engine, message = self._engine, self.message
+        is_claimed = message.is_claimed(engine)
         if is_claimed:
             yield from lay_beside(queue, id, message.data)
-        if not app.is_listed(message.queue):
-            yield from app.list_queue(message.queue)
-        yield from track(app, message.tracked, message.queue)
-        deadline_ms, left_ms = yield from message.timed(app, self._left())
+        if not engine.is_listed(message.queue):
+            yield from engine.list_queue(message.queue)
+        yield from track(engine, message.tracked, message.queue)
+        deadline_ms, left_ms = yield from message.timed(engine, self._left())
         self._sent = True
         said, owner = yield send(
             queue,
             id,
             self._body(deadline_ms),
             message.place,
-            lease_ms=app.lease_ms,
+            lease_ms=engine.lease_ms,
             must_be_served="" if self._may_wait else message.type.partition(".")[2],
             waiter=inbox,
             timeout_ms=left_ms,
@@ -268,7 +269,7 @@ class Request:
         )
 
     def _too_many(self) -> RequestTimeout:
-        most = self._app.settings.max_requests
+        most = self._engine.settings.max_requests
         return RequestTimeout(
             f"{self.message.type} was not sent: {most:,} requests of this process wait for answers, and none came "
             f"within {self.message.timeout:g} s. Is the service down? Else raise `max_requests`"
@@ -279,21 +280,21 @@ class Request:
         message = self.message
         said = ["unknown"]
         if self._sent:
-            said, _ = yield cancel(self._keys, [(message.id, 0, "")], self._app.settings.dead_max)
-        if said == ["unknown"] and message.is_claimed(self._app):
+            said, _ = yield cancel(self._keys, [(message.id, 0, "")], self._engine.settings.dead_max)
+        if said == ["unknown"] and message.is_claimed(self._engine):
             yield take_away(self._keys, message.id)
 
     def _is_to_be_cancelled(self) -> bool:
-        is_begun = self._sent or self.message.is_claimed(self._app)
+        is_begun = self._sent or self.message.is_claimed(self._engine)
         return is_begun and not self.message.name.name
 
     def _cancel(self) -> None:
         if self._is_to_be_cancelled():
             try:
-                self._app.client.run(self._cancelling(), patience=0, within=0.5)
+                self._engine.client.run(self._cancelling(), patience=0, within=0.5)
             except StoreError:
                 pass  # it expires
 
     def _acancel(self) -> None:
         if self._is_to_be_cancelled():
-            self._app.bus.in_background(self._cancelling())
+            self._engine.part(Bus).in_background(self._cancelling())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 import msgspec
 
 from relevo.bus.actions import ActionSignature
+from relevo.bus.bus import Bus
 from relevo.bus.callbacks import Callbacks, reporting, sending
 from relevo.bus.events import Subscribed, delivering, log_of, publishing, replaying
 from relevo.bus.naming import action_name, context_of, queue_of, service_name
@@ -28,7 +29,7 @@ from relevo.text.nearest import did_you_mean
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,16 +63,16 @@ class Service:
 
     def __init__(
         self,
-        app: Relevo,
+        engine: Engine,
         name: str,
         context: str | Sequence[str] | None = None,
         keep_events: Duration | None = None,
     ) -> None:
-        self.app = app
+        self.engine = engine
         self.name = service_name(name)
         self.context = context_of(context)
         self._log = log_of(self.name, keep_events)
-        app.keys_of(self.queue)  # refuses an invalid name
+        engine.keys_of(self.queue)  # refuses an invalid name
 
     @property
     def queue(self) -> str:
@@ -86,10 +87,10 @@ class Service:
     @property
     def actions(self) -> dict[str, Task[..., Any]]:
         """Its actions that this process knows."""
-        return self.app.bus.actions_of(self.name)
+        return self.engine.part(Bus).actions_of(self.name)
 
     def __repr__(self) -> str:
-        return f"<Service {self.app.keys_of(self.queue).address}>"
+        return f"<Service {self.engine.keys_of(self.queue).address}>"
 
     # serving
     def action(self, name: str | None = None, /, **options: Any) -> Registering:
@@ -104,8 +105,8 @@ class Service:
         def register(func: Callable[..., Any]) -> Any:
             given = action_name(name if name is not None else getattr(func, "__name__", ""))
             task = self._handler(func, f"{self.name}.{given}", self.queue, options)
-            self.app.bus.add_action(task.target, task)
-            self.app.bus.served[self.name, self.context] = None
+            self.engine.part(Bus).add_action(task.target, task)
+            self.engine.part(Bus).served[self.name, self.context] = None
             return task
 
         return register
@@ -139,7 +140,7 @@ class Service:
                 inactive_after=inactive_after,
             )
             task = self._handler(func, f"{self.name}.on.{getattr(func, '__name__', '')}", subscribed.queue, options)
-            self.app.bus.add_subscription(msgspec.structs.replace(subscribed, task=task))
+            self.engine.part(Bus).add_subscription(msgspec.structs.replace(subscribed, task=task))
             return task
 
         return register
@@ -150,9 +151,9 @@ class Service:
         if "queue" in options:
             raise OptionError(f"{target}: the queue of an action is that of its service; leave `queue` out")
         # The result of an action goes to its requests and callbacks; no record of it is needed.
-        chosen: Options = changed(self.app.default_options, {"result_ttl": 0, **options}, refuse=ONE_JOB_ONLY)
+        chosen: Options = changed(self.engine.default_options, {"result_ttl": 0, **options}, refuse=ONE_JOB_ONLY)
         chosen = changed(chosen, {"queue": queue})
-        return Task(self.app, func, target, chosen, signature=ActionSignature(func))
+        return Task(self.engine, func, target, chosen, signature=ActionSignature(func))
 
     # sending
     def send(
@@ -182,12 +183,12 @@ class Service:
         `about`: tenant, tier, session, task, correlation_id (by default those of the message being handled), priority,
         delay, idempotency_key, version, traceparent, and `at`, the context of the receiving service.
         """
-        with making(self.app.telemetry, "send", str(type)) as span:
+        with making(self.engine.telemetry, "send", str(type)) as span:
             message, wanted = self._message(
                 type, data, on_reply, on_timeout, on_progress, timeout, context, sticky, retries, about
             )
             _name(span, message)
-            return Job(self.app, self.app.run(sending(self.app, message, wanted)), message.queue)
+            return Job(self.engine, self.engine.run(sending(self.engine, message, wanted)), message.queue)
 
     async def asend(
         self,
@@ -205,12 +206,12 @@ class Service:
         **about: Any,
     ) -> Job[Any]:
         """`send` for async code."""
-        with making(self.app.telemetry, "send", str(type)) as span:
+        with making(self.engine.telemetry, "send", str(type)) as span:
             message, wanted = self._message(
                 type, data, on_reply, on_timeout, on_progress, timeout, context, sticky, retries, about
             )
             _name(span, message)
-            return Job(self.app, await self.app.arun(sending(self.app, message, wanted)), message.queue)
+            return Job(self.engine, await self.engine.arun(sending(self.engine, message, wanted)), message.queue)
 
     def _message(
         self,
@@ -252,7 +253,7 @@ class Service:
             raise OptionError(
                 "idempotency_key: a message with a callback has a callback of its own; leave one of them out"
             )
-        return outgoing(self.app, self.name, type, data, options, intent="send", timeout=limit, **chosen), wanted
+        return outgoing(self.engine, self.name, type, data, options, intent="send", timeout=limit, **chosen), wanted
 
     # asking
     @overload
@@ -297,7 +298,7 @@ class Service:
         RequestTimeout if no answer came; the request is cancelled then. `returns` is the type to decode the result to.
         The same `idempotency_key` gets the result of the first call, for ten minutes. For other options see `send`.
         """
-        with making(self.app.telemetry, "request", str(type)) as span:
+        with making(self.engine.telemetry, "request", str(type)) as span:
             request = self._request(type, data, returns, timeout, wait, about)
             _name(span, request.message)
             return request.ask()
@@ -339,7 +340,7 @@ class Service:
         **about: Any,
     ) -> Any:
         """`request` for async code."""
-        with making(self.app.telemetry, "request", str(type)) as span:
+        with making(self.engine.telemetry, "request", str(type)) as span:
             request = self._request(type, data, returns, timeout, wait, about)
             _name(span, request.message)
             return await request.aask()
@@ -351,13 +352,15 @@ class Service:
         if options.delay is not None:
             raise OptionError("delay: the caller of a request waits for it; send() it instead, with on_reply")
         limit = time_left(timeout, type)
-        if options is _DEFAULTS and running.get() is None and self.app.telemetry is None:
-            return Request(self.app, self.name, like_the_last(self.app, self.name, type, data, limit), returns, wait)
+        if options is _DEFAULTS and running.get() is None and self.engine.telemetry is None:
+            return Request(
+                self.engine, self.name, like_the_last(self.engine, self.name, type, data, limit), returns, wait
+            )
         chosen: dict[str, Any] = {"passes": True, "retries": 0}
         if options.idempotency_key is not None:
             chosen["result_ttl"] = 600.0
-        message = outgoing(self.app, self.name, type, data, options, intent="request", timeout=limit, **chosen)
-        return Request(self.app, self.name, message, returns, wait)
+        message = outgoing(self.engine, self.name, type, data, options, intent="request", timeout=limit, **chosen)
+        return Request(self.engine, self.name, message, returns, wait)
 
     # reporting
     def report(self, value: Any) -> bool:
@@ -365,33 +368,33 @@ class Service:
 
         The sender's `on_progress` is called with a `Reply` whose `result` is this value; without one, nothing happens.
         """
-        return self.app.run(reporting(self.app, current_job(), value))
+        return self.engine.run(reporting(self.engine, current_job(), value))
 
     async def areport(self, value: Any) -> bool:
         """`report` for async code."""
-        return await self.app.arun(reporting(self.app, current_job(), value))
+        return await self.engine.arun(reporting(self.engine, current_job(), value))
 
     def publish(self, topic: str, data: Any = None, /, **about: Any) -> int:
         """Publish an event: how many subscriptions get it; zero is no error.
 
         >>> ingestion.publish("document_processed", {"document_id": "7"})   # doctest: +SKIP
         """
-        with making(self.app.telemetry, "publish", f"{self.name}.{topic}") as span:
-            event = self.app.run(publishing(self.app, self.name, topic, data, _options(about), self._log))
+        with making(self.engine.telemetry, "publish", f"{self.name}.{topic}") as span:
+            event = self.engine.run(publishing(self.engine, self.name, topic, data, _options(about), self._log))
             if span is not None:
                 span.set_attribute("messaging.message.id", event.id)
             with suppress(StoreError):  # the event is stored: a worker will deliver it
-                self.app.run(delivering(self.app, event))
+                self.engine.run(delivering(self.engine, event))
             return len(event.to)
 
     async def apublish(self, topic: str, data: Any = None, /, **about: Any) -> int:
         """`publish` for async code."""
-        with making(self.app.telemetry, "publish", f"{self.name}.{topic}") as span:
-            event = await self.app.arun(publishing(self.app, self.name, topic, data, _options(about), self._log))
+        with making(self.engine.telemetry, "publish", f"{self.name}.{topic}") as span:
+            event = await self.engine.arun(publishing(self.engine, self.name, topic, data, _options(about), self._log))
             if span is not None:
                 span.set_attribute("messaging.message.id", event.id)
             with suppress(StoreError):
-                await self.app.arun(delivering(self.app, event))
+                await self.engine.arun(delivering(self.engine, event))
             return len(event.to)
 
     def replay(self, pattern: str, /, *, since: Duration | datetime) -> int:
@@ -399,14 +402,14 @@ class Service:
 
         For this service's subscription with this pattern, from the log that the publisher keeps (`keep_events`).
         """
-        return self.app.run(replaying(self.app, self._subscribed(pattern), since))
+        return self.engine.run(replaying(self.engine, self._subscribed(pattern), since))
 
     async def areplay(self, pattern: str, /, *, since: Duration | datetime) -> int:
         """`replay` for async code."""
-        return await self.app.arun(replaying(self.app, self._subscribed(pattern), since))
+        return await self.engine.arun(replaying(self.engine, self._subscribed(pattern), since))
 
     def _subscribed(self, pattern: str) -> Subscribed:
-        known = {one.pattern: one for one in self.app.bus.subscriptions.values() if one.service == self.name}
+        known = {one.pattern: one for one in self.engine.part(Bus).subscriptions.values() if one.service == self.name}
         if pattern not in known:
             raise OptionError(f"{self.name} has no subscription to {pattern!r:.80}{did_you_mean(str(pattern), known)}")
         return known[pattern]

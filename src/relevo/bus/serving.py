@@ -6,20 +6,21 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from relevo.bus.actions import described
+from relevo.bus.bus import Bus
 from relevo.engine.job import write
 from relevo.text.names import is_bus_name, parse
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 
-def offered(app: Relevo, queues: Iterable[str]) -> dict[str, dict[str, bytes]]:
+def offered(engine: Engine, queues: Iterable[str]) -> dict[str, dict[str, bytes]]:
     """The actions that are served on each of these queues, with their descriptions; only queues of the bus."""
     found: dict[str, dict[str, bytes]] = {}
     for queue in queues:
         if not is_bus_name(queue):
             continue
         address = parse(queue, prefix=False, env=False)
-        actions = app.bus.actions_of(address.service) if address.kind == "actions" else {}
+        actions = engine.part(Bus).actions_of(address.service) if address.kind == "actions" else {}
         found[queue] = {name: write(described(task.func)) for name, task in actions.items()}
     return found

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from relevo.engine.list_store import LISTED_MS
 from relevo.engine.topics import check_pattern
 from relevo.errors import OptionError
-from relevo.queues.store import LISTED_MS
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.text.names import parse

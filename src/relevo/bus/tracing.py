@@ -10,8 +10,8 @@ from relevo.bus.span_store import spans_of
 from relevo.engine.ids import looks_like_id, made_ms
 from relevo.engine.job import State
 from relevo.engine.job_store import Seen, look, readable
+from relevo.engine.lists import bus_queues
 from relevo.errors import OptionError
-from relevo.queues.lists import bus_queues
 from relevo.queues.store import Listed, page
 from relevo.store.plan import Ahead, Call
 from relevo.upkeep.conversations import listing
@@ -20,19 +20,19 @@ from relevo.upkeep.conversations import listing
 FRONT = 100
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 
-def tracing(app: Relevo, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
+def tracing(engine: Engine, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
     """All that is known of an operation, oldest first; of handled messages, the newest `trace_max`."""
     if not id or not str(id).isprintable():
         raise OptionError(f"the id of an operation, a task or a message is needed, found {id!r:.80}")
-    found: list[Span] = yield from spans_of(app.bus_keys, id)
+    found: list[Span] = yield from spans_of(engine.bus_keys, id)
     known = {(span.queue, span.id) for span in found if span.outcome not in ("retry", "back")}
-    alive = yield from _of_task(app, id)
+    alive = yield from _of_task(engine, id)
     if looks_like_id(id):
-        alive += yield from _of_message(app, id)
-    alive += yield from _waiting(app, id)
+        alive += yield from _of_message(engine, id)
+    alive += yield from _waiting(engine, id)
     for span in alive:
         if (span.queue, span.id) not in known:
             known.add((span.queue, span.id))
@@ -40,24 +40,24 @@ def tracing(app: Relevo, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list
     return [span for _, span in timeline(found)]
 
 
-def _of_task(app: Relevo, task: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
-    made = yield from listing(app, task)
+def _of_task(engine: Engine, task: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
+    made = yield from listing(engine, task)
     living = [one for one in made if not one.state.has_ended]
-    seen: list[Seen] = yield Ahead(look(app.keys_of(one.queue), one.id) for one in living)
+    seen: list[Seen] = yield Ahead(look(engine.keys_of(one.queue), one.id) for one in living)
     return [span for one, there in zip(living, seen, strict=True) if (span := _span(one.queue, there)) is not None]
 
 
-def _of_message(app: Relevo, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
-    names = yield from bus_queues(app)
-    seen: list[Seen] = yield Ahead(look(app.keys_of(name), id) for name in names)
+def _of_message(engine: Engine, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
+    names = yield from bus_queues(engine)
+    seen: list[Seen] = yield Ahead(look(engine.keys_of(name), id) for name in names)
     return [span for name, there in zip(names, seen, strict=True) if (span := _span(name, there)) is not None]
 
 
-def _waiting(app: Relevo, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
+def _waiting(engine: Engine, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
     """Messages of an operation at the front of a queue, where it is stuck if it is. There is no index of the others."""
-    names = yield from bus_queues(app)
+    names = yield from bus_queues(engine)
     places = [(name, state) for name in names for state in ("ready", "running", "scheduled", "waiting")]
-    pages: list[list[Listed]] = yield Ahead(page(app.keys_of(name), state, 0, FRONT) for name, state in places)
+    pages: list[list[Listed]] = yield Ahead(page(engine.keys_of(name), state, 0, FRONT) for name, state in places)
     found = []
     for (name, _), rows in zip(places, pages, strict=True):
         for one in rows:

@@ -63,14 +63,14 @@ class Swept(Struct, frozen=True):
 @get("/services")
 async def services(desk: Desk) -> Services:
     """The services of the bus: their instances, their actions, and the state of their queues."""
-    found = await desk.app.arun(catalogue(desk.app))
+    found = await desk.app.engine.arun(catalogue(desk.app.engine))
     return Services(found.prefix, found.env, found.now_ms, concerns(found), list(found.services))
 
 
 @get("/services/{service}")
 async def service(desk: Desk, service: str) -> Services:
     """One service, in all its contexts."""
-    every = await desk.app.arun(catalogue(desk.app))
+    every = await desk.app.engine.arun(catalogue(desk.app.engine))
     found = every.of(service)
     if not found.services:
         raise not_there("service", service, {one.name for one in every.services})
@@ -80,7 +80,7 @@ async def service(desk: Desk, service: str) -> Services:
 @get("/asyncapi.json")
 async def asyncapi(desk: Desk) -> dict[str, Any]:
     """What all services offer, as an AsyncAPI 3.0 document."""
-    return document(await desk.app.arun(catalogue(desk.app)))
+    return document(await desk.app.engine.arun(catalogue(desk.app.engine)))
 
 
 @get("/tallies")

@@ -38,12 +38,12 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Examine and tell."""
     with closing(target.find(args, unnamed="doctor")) as app:
-        facts = gather(lambda call: app.client.run(call, patience=PATIENCE))
-        verdicts, where = judge(facts), str(app.client.source.locate(None))
+        facts = gather(lambda call: app.engine.client.run(call, patience=PATIENCE))
+        verdicts, where = judge(facts), str(app.engine.client.source.locate(None))
     level = worst(verdicts)
     screen = Screen()
     # Of another directory than a trusted one, no server would have been started.
-    data = app.client.source.data_dir if app.client.source.is_embedded else None
+    data = app.engine.client.source.data_dir if app.engine.client.source.is_embedded else None
     if args.json:
         trusted = None if data is None else {"path": str(data), "trusted": True}
         screen.json({"server": where, "data_dir": trusted, "level": level, "checks": verdicts})

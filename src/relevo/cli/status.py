@@ -17,6 +17,7 @@ from relevo.cli.options import Subparsers, add_app, add_json, command, pause, wh
 from relevo.cli.screen import Screen, away, mebibytes, plural
 from relevo.engine import workers
 from relevo.engine.job import State
+from relevo.engine.lists import listed_queues
 from relevo.engine.pauses import Pause
 from relevo.engine.workers import WorkerInfo
 from relevo.errors import ConfigurationError, StoreError
@@ -25,6 +26,7 @@ from relevo.queues.queue import JobRow, row_of
 from relevo.queues.store import QueueStats
 from relevo.store.plan import Ahead, Steps
 from relevo.store.server_facts import engine, info
+from relevo.store.server_time import server_time
 from relevo.text.durations import spoken
 from relevo.text.legible import clean
 
@@ -122,11 +124,11 @@ def _watch(app: Relevo, ahead: int | None, pause: float) -> None:
 
 def look(app: Relevo, ahead: int | None = None) -> Report:
     """Ask the server for everything."""
-    run = app.client.run
+    run = app.engine.client.run
     about = run(info(), patience=PATIENCE)
-    now_ms = run(queues.server_time())
+    now_ms = run(server_time())
     stats = run(_counted(app))
-    living, silent = run(workers.roll(app.keys, now_ms))
+    living, silent = run(workers.roll(app.engine.keys, now_ms))
     pauses = app.pauses()
     warnings = _warnings(app, stats, living, pauses, now_ms)
     next = [job for one in stats for job in _next(app, one.name, ahead, now_ms)] if ahead else []
@@ -137,7 +139,7 @@ def look(app: Relevo, ahead: int | None = None) -> Report:
         level="warning" if warnings else "ok",
         warnings=warnings,
         server=ServerState(
-            str(app.client.source.locate(None)),
+            str(app.engine.client.source.locate(None)),
             which.engine,
             which.version,
             int(about.get("used_memory", 0)),
@@ -154,8 +156,8 @@ def look(app: Relevo, ahead: int | None = None) -> Report:
 
 
 def _counted(app: Relevo) -> Steps[list[QueueStats]]:
-    names = yield from app.listed_queues()
-    stats: list[QueueStats] = yield Ahead(queues.count(app.keys_of(name), name) for name in names)
+    names = yield from listed_queues(app.engine)
+    stats: list[QueueStats] = yield Ahead(queues.count(app.engine.keys_of(name), name) for name in names)
     return stats
 
 
@@ -193,15 +195,15 @@ def _warnings(
 
 
 def _abandoned(app: Relevo, queue: str, now_ms: int) -> bool:
-    first = app.run(queues.page(app.keys_of(queue), "running", 0, 1))
+    first = app.engine.run(queues.page(app.engine.keys_of(queue), "running", 0, 1))
     return any(job.due_ms is not None and job.due_ms <= now_ms for job in first)
 
 
 def _next(app: Relevo, queue: str, ahead: int, now_ms: int) -> list[NextJob]:
     """Jobs in the order they will start. Scheduled jobs count only once they are due; then they join their priority."""
-    keys = app.keys_of(queue)
-    ready = app.run(queues.page(keys, State.READY, 0, ahead))
-    scheduled = app.run(queues.page(keys, State.SCHEDULED, 0, ahead))
+    keys = app.engine.keys_of(queue)
+    ready = app.engine.run(queues.page(keys, State.READY, 0, ahead))
+    scheduled = app.engine.run(queues.page(keys, State.SCHEDULED, 0, ahead))
     due = [job for job in scheduled if job.due_ms is not None and job.due_ms <= now_ms]
     rows = sorted(map(row_of, (*ready, *due)), key=lambda row: row.priority or 0)[:ahead]
     return [NextJob(**{name: getattr(row, name) for name in row.__struct_fields__}, queue=queue) for row in rows]

@@ -170,8 +170,8 @@ def current_app() -> Relevo:
 
 def allow(*modules: str) -> None:
     """Let workers of this process run functions of these modules and their submodules, and no others."""
-    app = _current.app
-    app.settings = msgspec.structs.replace(app.settings, allow=(*app.settings.allow, *modules))
+    engine = _current.app.engine
+    engine.settings = msgspec.structs.replace(engine.settings, allow=(*engine.settings.allow, *modules))
 
 
 class _Enqueue:
@@ -266,7 +266,7 @@ def _install_handler(app: Relevo) -> None:
         path = next((tag.removeprefix(_ONFAIL) for tag in failure.tags if tag.startswith(_ONFAIL)), "")
         handler = _handler(app, path)
         label = failure.name or failure.task.replace(":", ".")
-        given = (QueuedTask(Job(app, failure.job, failure.queue), label), _context(failure, label))
+        given = (QueuedTask(Job(app.engine, failure.job, failure.queue), label), _context(failure, label))
         result = handler(*given[: _takes(handler)])
         if inspect.iscoroutine(result):
             asyncio.run(result)
@@ -274,7 +274,7 @@ def _install_handler(app: Relevo) -> None:
 
 def _handler(app: Relevo, path: str) -> Callable[..., Any]:
     module, _, name = path.partition(":")
-    if not app.allows(module):
+    if not app.engine.allows(module):
         raise TargetError(f"onfail {path!r:.100} is not in a module this app allows; add {module!r:.80} to `allow`")
     found = getattr(import_module(module), name)
     func: Callable[..., Any] = found.func if isinstance(found, Task) else found

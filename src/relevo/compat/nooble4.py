@@ -48,7 +48,7 @@ class DomainQueueManager:
 
     def queue_name(self, domain: str) -> str:
         """The name of a domain's queue: `nooble4:dev:embedding:actions`."""
-        return self._app.keys_of(self._queue(domain)).address
+        return self._app.engine.keys_of(self._queue(domain)).address
 
     @staticmethod
     def legacy_queue_name(domain: str, action_type: str, tier: str, task_id: str) -> str:

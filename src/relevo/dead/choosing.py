@@ -13,39 +13,39 @@ from relevo.dead.walk import Letter, Walk
 from relevo.dead.wanted import Filters, Wanted, fits, wanted_of
 from relevo.engine import job_store as jobs
 from relevo.engine.ids import looks_like_id
+from relevo.engine.lists import listed_queues, others
 from relevo.errors import OptionError, ServerRefused
-from relevo.queues.lists import others
 from relevo.store.plan import Ahead, Call, Steps
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 Ids: TypeAlias = list[str]
 Letters: TypeAlias = list[Letter]
 #: Called with the number done so far.
 Watch: TypeAlias = Callable[[int], None]
 #: Acts on some dead letters at once; returns on how many it could act.
-Deed: TypeAlias = Callable[["Relevo", Letters], Steps[int]]
+Deed: TypeAlias = Callable[["Engine", Letters], Steps[int]]
 
 #: Dead letters fetched before the first answer is read: each is some KB, and costs the server some microseconds.
 LOOKED_AHEAD = 20
 
 
-def asked(app: Relevo, filters: Filters) -> Generator[Call[Any], Any, Wanted]:
+def asked(engine: Engine, filters: Filters) -> Generator[Call[Any], Any, Wanted]:
     """The filters, with times by the server's clock."""
-    now_ms = yield from app.now_ms()
+    now_ms = yield from engine.now_ms()
     wanted = wanted_of(filters, now_ms)
     if wanted.queue is not None:
-        app.keys_of(wanted.queue)  # refuses a name that cannot be one
+        engine.keys_of(wanted.queue)  # refuses a name that cannot be one
     return wanted
 
 
 def chosen(
-    app: Relevo, ids: Iterable[str] | None, all: bool, filters: Filters
+    engine: Engine, ids: Iterable[str] | None, all: bool, filters: Filters
 ) -> Generator[Call[Any], Any, tuple[Ids | None, Wanted]]:
     """The ids that were given, or None for all that fit; refuses a request that could mean all by mistake."""
     picked = None if ids is None else checked(ids)
-    wanted = yield from asked(app, filters)
+    wanted = yield from asked(engine, filters)
     if picked is None:
         refuse_everything(all, wanted, "Name them by ids=[…], say")
     elif all or not wanted.is_anything:
@@ -75,17 +75,17 @@ def checked(ids: Iterable[str]) -> Ids:
     return list(dict.fromkeys(found))
 
 
-def named(app: Relevo, ids: Ids, queue: str | None) -> Steps[Letters]:
+def named(engine: Engine, ids: Ids, queue: str | None) -> Steps[Letters]:
     """The dead letters with these ids: in the app's queues, and those not found there in other queues of the bus.
 
     An event has one id in the queues of all subscribers: each of them that belongs to the app is included.
     """
-    names = yield from app.listed_queues(queue)
-    found = yield from _in_queues(app, names, ids)
+    names = yield from listed_queues(engine, queue)
+    found = yield from _in_queues(engine, names, ids)
     if queue is None and (left := missing(ids, (one.id for one in found))):
-        for name in (yield from others(app, names)):
+        for name in (yield from others(engine, names)):
             with suppress(ServerRefused):
-                found += yield from _in_queues(app, [name], left)
+                found += yield from _in_queues(engine, [name], left)
     return found
 
 
@@ -95,10 +95,10 @@ def missing(ids: Ids, found: Iterable[str]) -> Ids:
     return [id for id in ids if id not in there]
 
 
-def _in_queues(app: Relevo, names: list[str], ids: Ids) -> Steps[Letters]:
+def _in_queues(engine: Engine, names: list[str], ids: Ids) -> Steps[Letters]:
     found: Letters = []
     for name in names if ids else []:
-        keys = app.keys_of(name)
+        keys = engine.keys_of(name)
         for start in range(0, len(ids), letters.CHUNK):
             died: dict[str, int] = yield letters.are_dead(keys, ids[start : start + letters.CHUNK])
             looks: list[jobs.Seen] = yield Ahead((jobs.look(keys, id) for id in died), LOOKED_AHEAD)
@@ -109,17 +109,17 @@ def _in_queues(app: Relevo, names: list[str], ids: Ids) -> Steps[Letters]:
 
 
 def each_that_fits(
-    app: Relevo, wanted: Wanted, deed: Deed, limit: int | None = None, watch: Watch | None = None
+    engine: Engine, wanted: Wanted, deed: Deed, limit: int | None = None, watch: Watch | None = None
 ) -> Steps[int]:
     """Act on all dead letters that fit and died before now, the oldest first; returns on how many it could act."""
     check_limit(limit)
-    walk = Walk(app, (yield from up_to_now(app, wanted)), oldest=True)
+    walk = Walk(engine, (yield from up_to_now(engine, wanted)), oldest=True)
     done = 0
     while limit is None or done < limit:
         some = yield from next_that_fit(walk, wanted, None if limit is None else limit - done)
         if not some:
             break
-        done += yield from _telling(done, deed(app, some), watch)
+        done += yield from _telling(done, deed(engine, some), watch)
     return done
 
 
@@ -137,12 +137,12 @@ def next_that_fit(walk: Walk, wanted: Wanted, most: int | None = None) -> Genera
     return some
 
 
-def each_of(app: Relevo, ids: Ids, queue: str | None, deed: Deed, watch: Watch | None = None) -> Steps[int]:
+def each_of(engine: Engine, ids: Ids, queue: str | None, deed: Deed, watch: Watch | None = None) -> Steps[int]:
     """Act on the dead letters with these ids; returns on how many it could act."""
     done = 0
     for start in range(0, len(ids), letters.CHUNK):
-        some = yield from named(app, ids[start : start + letters.CHUNK], queue)
-        done += yield from _telling(done, deed(app, some), watch)
+        some = yield from named(engine, ids[start : start + letters.CHUNK], queue)
+        done += yield from _telling(done, deed(engine, some), watch)
     return done
 
 
@@ -163,7 +163,7 @@ def check_limit(limit: Any, most: int | None = None) -> None:
         raise OptionError(f"limit: a whole number from 1 {upper} is needed, found {limit!r:.80}")
 
 
-def up_to_now(app: Relevo, wanted: Wanted) -> Generator[Call[Any], Any, Wanted]:
+def up_to_now(engine: Engine, wanted: Wanted) -> Generator[Call[Any], Any, Wanted]:
     """Only letters that died before now: one that is retried and dies again must not be selected twice."""
-    now_ms = yield from app.now_ms()
+    now_ms = yield from engine.now_ms()
     return msgspec.structs.replace(wanted, until_ms=now_ms if wanted.until_ms is None else min(wanted.until_ms, now_ms))

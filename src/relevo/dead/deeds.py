@@ -14,14 +14,14 @@ from relevo.dead.walk import Letter
 from relevo.dead.wanted import Filters
 from relevo.engine import job_store as jobs
 from relevo.engine.job import Envelope
+from relevo.engine.lists import listed_queues, others
 from relevo.errors import JobError, OptionError, ServerRefused
 from relevo.pools import store as pools
-from relevo.queues.lists import others
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.text.names import is_pool_name, pool_of
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 #: How long a discarded letter can be restored: whoever saw that it was the wrong one has seen it by then, and whoever
 #: discards to make room on the server need not wait longer.
@@ -42,24 +42,24 @@ class Revival:
         #: Why the last one that cannot come back cannot.
         self.refusal = ""
 
-    def of(self, app: Relevo, some: Letters) -> Steps[int]:
+    def of(self, engine: Engine, some: Letters) -> Steps[int]:
         """Bring these back: how many came."""
         back = 0
         asked: list[tuple[Letter, Call[tuple[int, int]]]] = []
         for letter in some:
             if is_pool_name(letter.queue):
-                back += yield from self._entity(app, letter)
+                back += yield from self._entity(engine, letter)
             elif (envelope := letter.envelope) is None:
                 self._refuse(letter, "its body is unreadable")
             else:
                 body = bytes(letter.record.body)
                 if self._sign:
                     try:
-                        body = yield from vouched_for(app, letter, envelope)
+                        body = yield from vouched_for(engine, letter, envelope)
                     except JobError as error:
                         self.refusal = self.left[letter.id] = str(error)
                         continue
-                asked.append((letter, _revive(app, letter, envelope, body)))
+                asked.append((letter, _revive(engine, letter, envelope, body)))
         answers: list[tuple[int, int]] = yield Ahead((call for _, call in asked), REVIVED_AHEAD)
         posted: set[str] = set()
         for (letter, _), (said, _) in zip(asked, answers, strict=True):
@@ -73,16 +73,16 @@ class Revival:
             if said == 2:
                 posted.add(letter.queue)
         for queue in sorted(posted):
-            yield from app.relay(queue)
+            yield from engine.relay(queue)
         return back
 
-    def _entity(self, app: Relevo, letter: Letter) -> Generator[Call[Any], Any, int]:
+    def _entity(self, engine: Engine, letter: Letter) -> Generator[Call[Any], Any, int]:
         body = pools.body_of(letter.record)
         if body is None:
             return self._refuse(letter, "what it holds is unreadable")
         pool = pool_of(letter.queue)
-        yield from app.list_pool(pool)
-        said: int = yield pools.come_back(app.keys_of(letter.queue), letter.id, letter.record, body)
+        yield from engine.list_pool(pool)
+        said: int = yield pools.come_back(engine.keys_of(letter.queue), letter.id, letter.record, body)
         if said == -2:
             return self._refuse(
                 letter, f"pool {pool} has an entity {body.entity!r} already: remove that or discard this"
@@ -99,8 +99,8 @@ class Revival:
         return 0
 
 
-def _revive(app: Relevo, letter: Letter, envelope: Envelope, body: bytes) -> Call[tuple[int, int]]:
-    keys, record = app.keys_of(letter.queue), letter.record
+def _revive(engine: Engine, letter: Letter, envelope: Envelope, body: bytes) -> Call[tuple[int, int]]:
+    keys, record = engine.keys_of(letter.queue), letter.record
     return jobs.revive(keys, letter.id, envelope, body, record.ended_ms, died_ms=letter.at_ms)
 
 
@@ -110,22 +110,22 @@ class Bin:
     def __init__(self, *, undo: bool) -> None:
         self._undo_ms = UNDO_MS if undo else 0
 
-    def of(self, app: Relevo, some: Letters) -> Steps[int]:
+    def of(self, engine: Engine, some: Letters) -> Steps[int]:
         """Forget these: how many there were."""
         ids: dict[str, Ids] = {}
         for letter in some:
             ids.setdefault(letter.queue, []).append(letter.id)
         answers: list[tuple[int, bool]] = yield Ahead(
-            jobs.discard(app.keys_of(queue), part, undo_ms=self._undo_ms) for queue, part in ids.items()
+            jobs.discard(engine.keys_of(queue), part, undo_ms=self._undo_ms) for queue, part in ids.items()
         )
         for queue, (_, posted) in zip(ids, answers, strict=True):
             if posted:
-                yield from app.relay(queue)
+                yield from engine.relay(queue)
         return sum(gone for gone, _ in answers)
 
 
 def retrying(
-    app: Relevo,
+    engine: Engine,
     ids: Iterable[str] | None,
     all: bool,
     limit: int | None,
@@ -134,17 +134,17 @@ def retrying(
     filters: Filters,
 ) -> Steps[int]:
     """Run letters again: how many. If that is none because they cannot, it is an error that says why."""
-    if sign and not app.keyring:
+    if sign and not engine.keyring:
         raise OptionError("sign: there are no signing_keys here to sign with")
     revival = Revival(sign=sign)
-    done = yield from _to_chosen(app, revival.of, ids, all, limit, watch, filters)
+    done = yield from _to_chosen(engine, revival.of, ids, all, limit, watch, filters)
     if not done and revival.refusal:
         raise JobError(revival.refusal)
     return done
 
 
 def discarding(
-    app: Relevo,
+    engine: Engine,
     ids: Iterable[str] | None,
     all: bool,
     limit: int | None,
@@ -153,11 +153,11 @@ def discarding(
     filters: Filters,
 ) -> Steps[int]:
     """Forget letters: how many."""
-    return _to_chosen(app, Bin(undo=undo).of, ids, all, limit, watch, filters)
+    return _to_chosen(engine, Bin(undo=undo).of, ids, all, limit, watch, filters)
 
 
 def _to_chosen(
-    app: Relevo,
+    engine: Engine,
     deed: Deed,
     ids: Iterable[str] | None,
     all: bool,
@@ -165,30 +165,32 @@ def _to_chosen(
     watch: Watch | None,
     filters: Filters,
 ) -> Steps[int]:
-    picked, wanted = yield from chosen(app, ids, all, filters)
+    picked, wanted = yield from chosen(engine, ids, all, filters)
     if picked is None:
-        return (yield from each_that_fits(app, wanted, deed, limit, watch))
-    return (yield from each_of(app, picked, wanted.queue, deed, watch))
+        return (yield from each_that_fits(engine, wanted, deed, limit, watch))
+    return (yield from each_of(engine, picked, wanted.queue, deed, watch))
 
 
-def restoring(app: Relevo, ids: Iterable[str] | None, all: bool, queue: str | None, watch: Watch | None) -> Steps[int]:
+def restoring(
+    engine: Engine, ids: Iterable[str] | None, all: bool, queue: str | None, watch: Watch | None
+) -> Steps[int]:
     """Bring back letters that were discarded a moment ago: how many."""
     if (ids is None) == (not all):
         raise OptionError("name the letters to restore by ids=[…], or say all=True; not both")
     picked = None if ids is None else checked(ids)
-    names = yield from app.listed_queues(queue)
-    bins: list[Ids] = yield Ahead(letters.discarded(app.keys_of(name)) for name in names)
-    undo = _Undo(app, watch)
+    names = yield from listed_queues(engine, queue)
+    bins: list[Ids] = yield Ahead(letters.discarded(engine.keys_of(name)) for name in names)
+    undo = _Undo(engine, watch)
     for name, binned in zip(names, bins, strict=True):
         yield from undo.of(name, binned, picked)
     if queue is None and picked and (left := missing(picked, chain.from_iterable(bins))):
-        for name in (yield from others(app, names)):
+        for name in (yield from others(engine, names)):
             binned = []
             with suppress(ServerRefused):
-                binned = yield letters.discarded(app.keys_of(name))
+                binned = yield letters.discarded(engine.keys_of(name))
             yield from undo.of(name, binned, left)
     if undo.full:
-        most = app.settings.dead_max
+        most = engine.settings.dead_max
         where = ", ".join(f"{name} has no room for {count:,} of them" for name, count in undo.full.items())
         raise JobError(
             f"{where}: a queue keeps {most:,} dead letters (dead_max), and these are older than all that are there. "
@@ -201,8 +203,8 @@ def restoring(app: Relevo, ids: Iterable[str] | None, all: bool, queue: str | No
 class _Undo:
     """Brings discarded letters back, and counts them."""
 
-    def __init__(self, app: Relevo, watch: Watch | None) -> None:
-        self._app = app
+    def __init__(self, engine: Engine, watch: Watch | None) -> None:
+        self._engine = engine
         self._watch = watch
         self.back = 0
         #: How many stay in the bin of a queue, whose list is full of younger ones.
@@ -210,15 +212,15 @@ class _Undo:
 
     def of(self, queue: str, binned: Ids, picked: Ids | None) -> Generator[Call[Any], Any, None]:
         """Those that were picked of what is in a queue's bin; None: all."""
-        keys, there = self._app.keys_of(queue), set(binned)
+        keys, there = self._engine.keys_of(queue), set(binned)
         wanted = binned if picked is None else [id for id in picked if id in there]
         for start in range(0, len(wanted), RESTORED_AT_ONCE):
             some = wanted[start : start + RESTORED_AT_ONCE]
-            came, posted, left = yield letters.restore(keys, some, self._app.settings.dead_max)
+            came, posted, left = yield letters.restore(keys, some, self._engine.settings.dead_max)
             self.back += came
             if self._watch is not None and came:
                 self._watch(self.back)
             if posted:
-                yield from self._app.relay(queue)
+                yield from self._engine.relay(queue)
             if left:
                 self.full[queue] = self.full.get(queue, 0) + left

@@ -18,14 +18,14 @@ from relevo.store.plan import Steps
 from relevo.text.names import is_pool_name
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 
-def editing(app: Relevo, id: str, args: Any, kwargs: Any, queue: str | None) -> Steps[Job[Any]]:
+def editing(engine: Engine, id: str, args: Any, kwargs: Any, queue: str | None) -> Steps[Job[Any]]:
     """Queue the new job; what is not given stays as it was."""
     if args is None and kwargs is None:
         raise OptionError("edit: give args=[…], kwargs={…} or both; `retry` runs the letter as it is")
-    found = yield from named(app, checked([id]), queue)
+    found = yield from named(engine, checked([id]), queue)
     if not found:
         raise UnknownJob(f"{id} is no dead letter: it never was, its time is over, or somebody retried or edited it")
     if len(found) > 1:
@@ -46,25 +46,25 @@ def editing(app: Relevo, id: str, args: Any, kwargs: Any, queue: str | None) -> 
         raise OptionError(f"edit: the data of {id} is large and stands beside it: give kwargs={{…}} as a whole")
     if old.takes not in ("", "claim") and args is None:
         raise OptionError(f"edit: the first argument of {id} stands beside it: give args=[…] as a whole")
-    signer = app.keys_of(letter.queue).signer
+    signer = engine.keys_of(letter.queue).signer
     if signer is not None and (error := verify_body(signer, id, bytes(letter.record.body), old)):
         raise JobError(f"job {id} cannot be edited, since its maker is unknown: {error}")
-    new = _changed(app, letter.queue, old, args, kwargs)
+    new = _changed(engine, letter.queue, old, args, kwargs)
     if signer is not None and old.headers is not None and old.headers.intent == "event":
-        new = msgspec.structs.replace(new, proof=Proof(made_ms=(yield from app.now_ms())))
-    new_id = app.new_id()
+        new = msgspec.structs.replace(new, proof=Proof(made_ms=(yield from engine.now_ms())))
+    new_id = engine.new_id()
     new = msgspec.structs.replace(new, origin=id)
     body = write(new) if signer is None else signed_copy(signer, new_id, new)
-    said: int = yield letters.replace(app.keys_of(letter.queue), id, new_id, new, body)
+    said: int = yield letters.replace(engine.keys_of(letter.queue), id, new_id, new, body)
     if said < 0:
         raise JobError(f"job {id} cannot be replaced: other jobs wait for this very one. Retry it as it is")
     if not said:
         raise UnknownJob(f"{id} is no dead letter any more: somebody just retried, edited or discarded it")
-    task = app.task_for(letter.queue, new.target)
-    return Job(app, new_id, letter.queue, decode=task.signature.decode_result if task else None)
+    task = engine.task_for(letter.queue, new.target)
+    return Job(engine, new_id, letter.queue, decode=task.signature.decode_result if task else None)
 
 
-def _changed(app: Relevo, queue: str, old: Envelope, args: Any, kwargs: Any) -> Envelope:
+def _changed(engine: Engine, queue: str, old: Envelope, args: Any, kwargs: Any) -> Envelope:
     """The envelope with other arguments, which fit the task's signature, if this app knows the task."""
     if args is not None and not isinstance(args, list | tuple):
         raise OptionError(f"edit: args is a list of arguments, found {args!r:.80}")
@@ -72,10 +72,10 @@ def _changed(app: Relevo, queue: str, old: Envelope, args: Any, kwargs: Any) -> 
         raise OptionError(f"edit: kwargs is a dict of arguments by name, found {kwargs!r:.80}")
     raw_args = bytes(old.args) if args is None else _encoded(list(args))
     raw_kwargs = bytes(old.kwargs) if kwargs is None else _encoded(kwargs)
-    size, limit = len(raw_args) + len(raw_kwargs), app.settings.max_payload
+    size, limit = len(raw_args) + len(raw_kwargs), engine.settings.max_payload
     if size > limit:
         raise PayloadTooLarge(f"{old.target}: arguments", size, limit)
-    task = app.task_for(queue, old.target)
+    task = engine.task_for(queue, old.target)
     if task is not None:
         task.signature.decode(raw_args, raw_kwargs)  # raises PayloadError that names what does not fit
     # Its time to start may be over, its inputs stay with the letter, and its signature was one of the old body.

@@ -21,11 +21,12 @@ from relevo.engine.ids import looks_like_id
 from relevo.engine.job import State, read_record, write
 from relevo.engine.job_store import readable
 from relevo.errors import OptionError, PayloadError
+from relevo.pools.pool import pool_of as pool_called
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.text.names import is_pool_name, pool_of
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 #: Letters and bytes that are filed in one call.
 AT_ONCE = 100
@@ -66,8 +67,8 @@ class Imported(Struct, frozen=True):
 class Export:
     """Letters as lines, one after the other; `next()` is a plan for one of them."""
 
-    def __init__(self, app: Relevo, filters: Filters) -> None:
-        self._app = app
+    def __init__(self, engine: Engine, filters: Filters) -> None:
+        self._engine = engine
         self._filters = filters
         self._walk: Walk | None = None
         self._wanted = Wanted()
@@ -76,45 +77,45 @@ class Export:
     def next(self) -> Steps[bytes | None]:
         """The next letter as a line, with its end; None: that was all."""
         if self._walk is None:
-            self._wanted = yield from asked(self._app, self._filters)
-            self._walk = Walk(self._app, (yield from up_to_now(self._app, self._wanted)), oldest=True)
+            self._wanted = yield from asked(self._engine, self._filters)
+            self._walk = Walk(self._engine, (yield from up_to_now(self._engine, self._wanted)), oldest=True)
         if not self._held:
             some = yield from next_that_fit(self._walk, self._wanted)
-            bags = (carried.exists(self._app.keys_of(letter.queue), letter.id) for letter in some)
+            bags = (carried.exists(self._engine.keys_of(letter.queue), letter.id) for letter in some)
             self._held.extend(zip(some, (yield Ahead(bags, LOOKED_AHEAD)), strict=True))
         if not self._held:
             return None
         letter, has_bag = self._held.popleft()
         # What it carries may be large: it is fetched in its turn, and of most letters there is nothing.
-        keys = self._app.keys_of(letter.queue)
+        keys = self._engine.keys_of(letter.queue)
         beside = (yield from carried.packed(keys, letter.id)) if has_bag else {}
         envelope, record = letter.envelope, Raw(write(letter.record))
         place = keys.place if envelope is not None and envelope.signature else ""
         return write(_Line(__version__, letter.queue, letter.id, letter.at_ms, record, beside, place)) + b"\n"
 
 
-def loading(app: Relevo, lines: Any, watch: Watch | None = None) -> Generator[Call[Any], Any, Imported]:
+def loading(engine: Engine, lines: Any, watch: Watch | None = None) -> Generator[Call[Any], Any, Imported]:
     """File the letters of lines; what is no letter is refused with its number, and the others go on."""
     if isinstance(lines, bytes | str) or not isinstance(lines, Iterable):
         raise OptionError("load: lines are needed: an open file, or what app.dead.export() gives")
     refused: list[tuple[int, str]] = []
     held: dict[str, list[Arrival]] = {}
     filed = _Filed(watch)
-    now_ms = yield from app.now_ms()
+    now_ms = yield from engine.now_ms()
     for number, line in enumerate(lines, 1):
         if isinstance(line, bytes | str) and not line.strip():
             continue  # an empty line at the end
         try:
-            queue, letter = _checked(app, line, now_ms)
+            queue, letter = _checked(engine, line, now_ms)
         except (OptionError, PayloadError) as error:
             refused.append((number, str(error)))
             continue
         some = held.setdefault(queue, [])
         some.append(letter)
         if len(some) == AT_ONCE or sum(one.size for one in some) > AT_ONCE_BYTES:
-            yield from filed.put(app, queue, held.pop(queue))
+            yield from filed.put(engine, queue, held.pop(queue))
     for queue, some in held.items():
-        yield from filed.put(app, queue, some)
+        yield from filed.put(engine, queue, some)
     return Imported(filed.new, filed.known, tuple(refused), filed.dropped)
 
 
@@ -125,10 +126,10 @@ class _Filed:
         self._watch = watch
         self.new = self.known = self.dropped = 0
 
-    def put(self, app: Relevo, queue: str, some: list[Arrival]) -> Generator[Call[Any], Any, None]:
-        yield from app.list_queue(queue)
+    def put(self, engine: Engine, queue: str, some: list[Arrival]) -> Generator[Call[Any], Any, None]:
+        yield from engine.list_queue(queue)
         said, dropped, posted = yield letters.bury(
-            app.keys_of(queue), some, ttl_ms=app.failure_ms(None), dead_max=app.settings.dead_max
+            engine.keys_of(queue), some, ttl_ms=engine.failure_ms(None), dead_max=engine.settings.dead_max
         )
         self.new += sum(said)
         self.known += len(said) - sum(said)
@@ -136,10 +137,10 @@ class _Filed:
         if self._watch is not None and self.new:
             self._watch(self.new)
         if posted:
-            yield from app.relay(queue)
+            yield from engine.relay(queue)
 
 
-def _checked(app: Relevo, text: Any, now_ms: int) -> tuple[str, Arrival]:
+def _checked(engine: Engine, text: Any, now_ms: int) -> tuple[str, Arrival]:
     if not isinstance(text, bytes | str) or len(text) > LONGEST:
         raise OptionError(f"a line of JSON is needed, found {text!r:.60}")
     try:
@@ -153,10 +154,10 @@ def _checked(app: Relevo, text: Any, now_ms: int) -> tuple[str, Arrival]:
         raise OptionError(f"job {line.id} is {record.state.value}, not dead")
     if not 0 < line.died_ms < 2**47:
         raise OptionError(f"job {line.id}: died_ms is no time in milliseconds: {line.died_ms}")
-    app.keys_of(line.queue)  # refuses a name that cannot be one
+    engine.keys_of(line.queue)  # refuses a name that cannot be one
     queue, beside = line.queue, carried.needed(line.carried)
     if is_pool_name(queue):  # its name says whose pool it was, and this app may be another one
-        pool = app.pool(pool_of(queue))
+        pool = pool_called(engine, pool_of(queue))
         pool.check_letter(record)
         queue = pool.queue
     envelope = readable(bytes(record.body))
@@ -165,7 +166,7 @@ def _checked(app: Relevo, text: Any, now_ms: int) -> tuple[str, Arrival]:
             f"job {line.id}: what it takes as arguments stood beside its body and is not in this line: it was gone "
             "when the line was written, or an older relevo wrote it"
         )
-    keys = app.keys_of(queue)
+    keys = engine.keys_of(queue)
     if keys.signer is not None and line.place not in ("", keys.place):
         body, beside = moved(keys.signer, line.place, line.id, bytes(record.body), beside)
         record = msgspec.structs.replace(record, body=Raw(body))

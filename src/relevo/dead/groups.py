@@ -13,10 +13,11 @@ from relevo.dead.choosing import check_limit
 from relevo.dead.wanted import check_permanent
 from relevo.engine.fingerprint import is_permanent
 from relevo.engine.job import Record, State
+from relevo.engine.lists import listed_queues
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 
 class Group(Struct, frozen=True):
@@ -44,15 +45,15 @@ class Group(Struct, frozen=True):
 
 
 def grouping(
-    app: Relevo, queue: str | None, permanent: bool | None, limit: int
+    engine: Engine, queue: str | None, permanent: bool | None, limit: int
 ) -> Generator[Call[Any], Any, list[Group]]:
     """The largest groups, of one queue or of all."""
     check_limit(limit, 1000)
     check_permanent(permanent)
-    names = yield from app.listed_queues(queue)
+    names = yield from listed_queues(engine, queue)
     found: dict[str, dict[str, letters.Alike]] = {}
     for name in names:
-        keys = app.keys_of(name)
+        keys = engine.keys_of(name)
         kinds: list[str] = yield letters.kinds(keys)
         for start in range(0, len(kinds), letters.KINDS_AT_ONCE):
             some = kinds[start : start + letters.KINDS_AT_ONCE]
@@ -60,7 +61,7 @@ def grouping(
             for kind, alike in zip(some, stands, strict=True):
                 if alike.count:
                     found.setdefault(kind, {})[name] = alike
-    now_ms = yield from app.now_ms()
+    now_ms = yield from engine.now_ms()
     groups = [_group(kind, by_queue, now_ms) for kind, by_queue in found.items()]
     if permanent is not None:
         groups = [group for group in groups if group.permanent is permanent]

@@ -24,7 +24,7 @@ from relevo.store.plan import Call, Steps
 from relevo.text.durations import Duration, milliseconds
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 
 Rows: TypeAlias = list[DeadRow]
@@ -49,8 +49,8 @@ class DeadLetters:
     queue, says `all=True`.
     """
 
-    def __init__(self, app: Relevo) -> None:
-        self._app = app
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     # looking
     def list(self, *, limit: int = 50, offset: int = 0, **filters: Unpack[Filters]) -> Rows:
@@ -60,11 +60,11 @@ class DeadLetters:
         at a time, until there are enough: all of them where few fit, which takes some seconds per 100,000. `page` looks
         for a moment only, and goes on where the last page ended.
         """
-        return self._app.run(paging(self._app, filters, limit=limit, offset=offset)).rows
+        return self._engine.run(paging(self._engine, filters, limit=limit, offset=offset)).rows
 
     async def alist(self, *, limit: int = 50, offset: int = 0, **filters: Unpack[Filters]) -> Rows:
         """`list` for async code."""
-        return (await self._app.arun(paging(self._app, filters, limit=limit, offset=offset))).rows
+        return (await self._engine.arun(paging(self._engine, filters, limit=limit, offset=offset))).rows
 
     def page(self, *, limit: int = 50, after: str = "", **filters: Unpack[Filters]) -> DeadPage:
         """A page of them, behind the page that gave this `after`; that of the last one is ''.
@@ -72,39 +72,39 @@ class DeadLetters:
         Queue, time and group are found by an index. For anything else a bounded number of letters is looked at per
         call, so a page may hold less than its limit, or nothing, while there is more behind it.
         """
-        return self._app.run(paging(self._app, filters, limit=limit, after=after, looks=LOOKED_AT))
+        return self._engine.run(paging(self._engine, filters, limit=limit, after=after, looks=LOOKED_AT))
 
     async def apage(self, *, limit: int = 50, after: str = "", **filters: Unpack[Filters]) -> DeadPage:
         """`page` for async code."""
-        return await self._app.arun(paging(self._app, filters, limit=limit, after=after, looks=LOOKED_AT))
+        return await self._engine.arun(paging(self._engine, filters, limit=limit, after=after, looks=LOOKED_AT))
 
     def show(self, id: str, *, queue: str | None = None) -> JobInfo:
         """One dead letter with its story."""
-        job: Job[Any] = self._app.run(self._find(id, queue))
+        job: Job[Any] = self._engine.run(self._find(id, queue))
         return job.info()
 
     async def ashow(self, id: str, *, queue: str | None = None) -> JobInfo:
         """`show` for async code."""
-        job: Job[Any] = await self._app.arun(self._find(id, queue))
+        job: Job[Any] = await self._engine.arun(self._find(id, queue))
         return await job.ainfo()
 
     def _find(self, id: str, queue: str | None) -> Steps[Job[Any]]:
         """An event has one id in the queues of all who subscribed: the dead one is meant."""
         if looks_like_id(id):
-            for letter in (yield from named(self._app, checked([id]), queue)):
-                return Job(self._app, id, letter.queue)
-        return (yield from finding.job(self._app, id, queue))
+            for letter in (yield from named(self._engine, checked([id]), queue)):
+                return Job(self._engine, id, letter.queue)
+        return (yield from finding.job(self._engine, id, queue))
 
     def groups(self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50) -> Groups:
         """Letters that died alike, the largest group first: of the same error, on the same way through the code.
 
         `permanent`: only those that would fail again as they are, or (False) may go well once the cause is mended.
         """
-        return self._app.run(grouping(self._app, queue, permanent, limit))
+        return self._engine.run(grouping(self._engine, queue, permanent, limit))
 
     async def agroups(self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50) -> Groups:
         """`groups` for async code."""
-        return await self._app.arun(grouping(self._app, queue, permanent, limit))
+        return await self._engine.arun(grouping(self._engine, queue, permanent, limit))
 
     # acting
     def retry(
@@ -123,7 +123,7 @@ class DeadLetters:
         does the same at a rate, behind canaries, and can be resumed. `sign`: those that bear no good signature are
         signed, since you know who made them.
         """
-        return self._app.run(retrying(self._app, ids, all, limit, sign, watch, filters))
+        return self._engine.run(retrying(self._engine, ids, all, limit, sign, watch, filters))
 
     async def aretry(
         self,
@@ -136,7 +136,7 @@ class DeadLetters:
         **filters: Unpack[Filters],
     ) -> int:
         """`retry` for async code."""
-        return await self._app.arun(retrying(self._app, ids, all, limit, sign, watch, filters))
+        return await self._engine.arun(retrying(self._engine, ids, all, limit, sign, watch, filters))
 
     def discard(
         self,
@@ -153,7 +153,7 @@ class DeadLetters:
         For ten minutes they can be restored; with `undo=False` they are gone at once, to make room on the server.
         `watch` is called with how many are gone so far.
         """
-        return self._app.run(discarding(self._app, ids, all, limit, undo, watch, filters))
+        return self._engine.run(discarding(self._engine, ids, all, limit, undo, watch, filters))
 
     async def adiscard(
         self,
@@ -166,7 +166,7 @@ class DeadLetters:
         **filters: Unpack[Filters],
     ) -> int:
         """`discard` for async code."""
-        return await self._app.arun(discarding(self._app, ids, all, limit, undo, watch, filters))
+        return await self._engine.arun(discarding(self._engine, ids, all, limit, undo, watch, filters))
 
     def restore(
         self,
@@ -180,7 +180,7 @@ class DeadLetters:
 
         `watch` is called with how many are back so far.
         """
-        return self._app.run(restoring(self._app, ids, all, queue, watch))
+        return self._engine.run(restoring(self._engine, ids, all, queue, watch))
 
     async def arestore(
         self,
@@ -191,7 +191,7 @@ class DeadLetters:
         watch: Watch | None = None,
     ) -> int:
         """`restore` for async code."""
-        return await self._app.arun(restoring(self._app, ids, all, queue, watch))
+        return await self._engine.arun(restoring(self._engine, ids, all, queue, watch))
 
     def edit(
         self,
@@ -204,7 +204,7 @@ class DeadLetters:
         """Run a letter with other arguments, as a new job that says where it comes from. The letter says what became
         of it, and is no longer among the dead. Arguments must fit the task, if this app knows it.
         """
-        return self._app.run(editing(self._app, id, args, kwargs, queue))
+        return self._engine.run(editing(self._engine, id, args, kwargs, queue))
 
     async def aedit(
         self,
@@ -215,7 +215,7 @@ class DeadLetters:
         queue: str | None = None,
     ) -> Job[Any]:
         """`edit` for async code."""
-        return await self._app.arun(editing(self._app, id, args, kwargs, queue))
+        return await self._engine.arun(editing(self._engine, id, args, kwargs, queue))
 
     # replays
     def replay(
@@ -236,7 +236,7 @@ class DeadLetters:
         `resume` goes on. `watch` is called after each step.
         """
         leading = self._leading(patience)
-        self._app.run(leading.begin(filters, all, rate, canary, who))
+        self._engine.run(leading.begin(filters, all, rate, canary, who))
         return self._lead(leading, watch)
 
     async def areplay(
@@ -252,13 +252,13 @@ class DeadLetters:
     ) -> Replay:
         """`replay` for async code."""
         leading = self._leading(patience)
-        await self._app.arun(leading.begin(filters, all, rate, canary, who))
+        await self._engine.arun(leading.begin(filters, all, rate, canary, who))
         return await self._alead(leading, watch)
 
     def resume(self, run: str, *, patience: Duration = PATIENCE, who: str = "", watch: Watcher | None = None) -> Replay:
         """Go on with a replay that was stopped, or whose process died."""
         leading = self._leading(patience)
-        self._app.run(leading.resume(run, who))
+        self._engine.run(leading.resume(run, who))
         return self._lead(leading, watch)
 
     async def aresume(
@@ -266,76 +266,76 @@ class DeadLetters:
     ) -> Replay:
         """`resume` for async code."""
         leading = self._leading(patience)
-        await self._app.arun(leading.resume(run, who))
+        await self._engine.arun(leading.resume(run, who))
         return await self._alead(leading, watch)
 
     def _leading(self, patience: Duration) -> Leading:
-        return Leading(self._app, milliseconds(patience, what="patience"))
+        return Leading(self._engine, milliseconds(patience, what="patience"))
 
     def _lead(self, leading: Leading, watch: Watcher | None) -> Replay:
         try:
             while not leading.is_over:
-                rest = self._app.client.run(leading.step(), patience=OUTLASTS)
+                rest = self._engine.client.run(leading.step(), patience=OUTLASTS)
                 if watch is not None:
                     watch(leading.run)
                 if rest:
                     time.sleep(rest)
         except KeyboardInterrupt:
-            self._app.run(leading.let_go(INTERRUPTED))
+            self._engine.run(leading.let_go(INTERRUPTED))
             raise
         return leading.run
 
     async def _alead(self, leading: Leading, watch: Watcher | None) -> Replay:
         try:
             while not leading.is_over:
-                rest = await self._app.client.arun(leading.step(), patience=OUTLASTS)
+                rest = await self._engine.client.arun(leading.step(), patience=OUTLASTS)
                 if watch is not None:
                     watch(leading.run)
                 await asyncio.sleep(rest)
         except asyncio.CancelledError:
-            await self._app.arun(leading.let_go(INTERRUPTED))
+            await self._engine.arun(leading.let_go(INTERRUPTED))
             raise
         return leading.run
 
     def runs(self, *, limit: int = 50) -> Replays:
         """Replays of the last week, the one that was heard of last first."""
-        return self._app.run(self._runs(limit))
+        return self._engine.run(self._runs(limit))
 
     async def aruns(self, *, limit: int = 50) -> Replays:
         """`runs` for async code."""
-        return await self._app.arun(self._runs(limit))
+        return await self._engine.arun(self._runs(limit))
 
     def _runs(self, limit: int) -> Generator[Call[Any], Any, Replays]:
         check_limit(limit, replays.MOST)
-        return replays.newest(self._app.own_keys, limit)
+        return replays.newest(self._engine.own_keys, limit)
 
     def run(self, run: str) -> Replay:
         """How one replay stands."""
-        return self._app.run(find(self._app, run))
+        return self._engine.run(find(self._engine, run))
 
     async def arun(self, run: str) -> Replay:
         """`run` for async code."""
-        return await self._app.arun(find(self._app, run))
+        return await self._engine.arun(find(self._engine, run))
 
     def stop(self, run: str) -> bool:
         """Ask the process that leads a replay to stop it after its next step; False if none does."""
-        return self._app.run(stopping(self._app, run))
+        return self._engine.run(stopping(self._engine, run))
 
     async def astop(self, run: str) -> bool:
         """`stop` for async code."""
-        return await self._app.arun(stopping(self._app, run))
+        return await self._engine.arun(stopping(self._engine, run))
 
     # elsewhere
     def export(self, **filters: Unpack[Filters]) -> Iterator[bytes]:
         """Letters that fit and died before now as lines of JSON, the oldest first. They stay where they are."""
-        lines = Export(self._app, filters)
-        while (line := self._app.run(lines.next())) is not None:
+        lines = Export(self._engine, filters)
+        while (line := self._engine.run(lines.next())) is not None:
             yield line
 
     async def aexport(self, **filters: Unpack[Filters]) -> AsyncIterator[bytes]:
         """`export` for async code."""
-        lines = Export(self._app, filters)
-        while (line := await self._app.arun(lines.next())) is not None:
+        lines = Export(self._engine, filters)
+        while (line := await self._engine.arun(lines.next())) is not None:
             yield line
 
     def load(self, lines: Iterable[bytes | str], *, watch: Watch | None = None) -> Imported:
@@ -344,8 +344,8 @@ class DeadLetters:
         Lines that are no letters are named in the answer, with what is wrong with them; the others are filed. `watch`
         is called with how many are new so far.
         """
-        return self._app.run(loading(self._app, lines, watch))
+        return self._engine.run(loading(self._engine, lines, watch))
 
     async def aload(self, lines: Iterable[bytes | str], *, watch: Watch | None = None) -> Imported:
         """`load` for async code."""
-        return await self._app.arun(loading(self._app, lines, watch))
+        return await self._engine.arun(loading(self._engine, lines, watch))

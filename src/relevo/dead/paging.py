@@ -21,7 +21,7 @@ from relevo.store.plan import Call
 from relevo.text.names import is_pool_name
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 #: Dead letters read for one page where no index finds them: some tens of milliseconds.
 LOOKED_AT = 2_000
@@ -50,16 +50,16 @@ class DeadPage(Struct, frozen=True):
 
 
 def paging(
-    app: Relevo, filters: Filters, *, limit: int, offset: int = 0, after: str = "", looks: float = math.inf
+    engine: Engine, filters: Filters, *, limit: int, offset: int = 0, after: str = "", looks: float = math.inf
 ) -> Generator[Call[Any], Any, DeadPage]:
     """A page of the dead letters that fit, newest first: full, if there are as many.
 
     `looks`: at most so many others may be read besides those of the page; then it ends, full or not.
     """
-    wanted = yield from asked(app, filters)
+    wanted = yield from asked(engine, filters)
     check_page(offset, limit)
     most = offset + limit
-    walk = Walk(app, wanted, after=after, most=min(most, letters.CHUNK) if wanted.is_in_index else letters.CHUNK)
+    walk = Walk(engine, wanted, after=after, most=min(most, letters.CHUNK) if wanted.is_in_index else letters.CHUNK)
     found: list[Letter] = []
     looked = 0
     while len(found) < most and looked < most + looks:

@@ -23,12 +23,13 @@ from relevo.dead.wanted import Filters, fits
 from relevo.engine import job_store as jobs
 from relevo.engine.ids import looks_like_id
 from relevo.engine.job import State
+from relevo.engine.lists import listed_queues
 from relevo.errors import JobError, OptionError, UnknownJob
 from relevo.limits.limit import rate_of
 from relevo.store.plan import Call, Steps
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 #: Seconds between two looks at canaries, and between two heartbeats while there is nothing else to store.
 LOOK_EVERY = 0.2
@@ -38,9 +39,9 @@ SIGN_EVERY = 5.0
 class Leading:
     """One replay led by this process. `step()` is a plan for its next step, and returns how long to wait after it."""
 
-    def __init__(self, app: Relevo, patience_ms: int) -> None:
-        self._app = app
-        self._owner = app.new_id()
+    def __init__(self, engine: Engine, patience_ms: int) -> None:
+        self._engine = engine
+        self._owner = engine.new_id()
         self._patience_ms = patience_ms
         self._walk: Walk | None = None
         self._due = 0.0  # when the next letter may go
@@ -49,18 +50,18 @@ class Leading:
 
     def begin(self, filters: Filters, all: bool, rate: Any, canary: bool, who: str) -> Generator[Call[Any], Any, None]:
         """Store a new replay, of dead letters that died before now."""
-        app = self._app
-        wanted = yield from asked(app, filters)
+        engine = self._engine
+        wanted = yield from asked(engine, filters)
         refuse_everything(all, wanted)
-        now_ms = yield from app.now_ms()
-        wanted = yield from up_to_now(app, wanted)
+        now_ms = yield from engine.now_ms()
+        wanted = yield from up_to_now(engine, wanted)
         total = 0
-        for name in (yield from app.listed_queues(wanted.queue)):
+        for name in (yield from listed_queues(engine, wanted.queue)):
             total += yield letters.count_between(
-                app.keys_of(name), wanted.group or "", wanted.since_ms, wanted.until_ms
+                engine.keys_of(name), wanted.group or "", wanted.since_ms, wanted.until_ms
             )
         self.run = Replay(
-            app.new_id(),
+            engine.new_id(),
             wanted,
             "" if rate is None else str(rate_of(rate)),
             bool(canary),
@@ -72,7 +73,7 @@ class Leading:
 
     def resume(self, id: str, who: str) -> Generator[Call[Any], Any, None]:
         """Resume a replay whose leader died, or that was stopped."""
-        found = yield from find(self._app, id)
+        found = yield from find(self._engine, id)
         self.run = found
         if found.state == "done":
             return
@@ -90,7 +91,7 @@ class Leading:
     def step(self) -> Steps[float]:
         """The next step: returns how many seconds to wait after it."""
         if self._walk is None:
-            self._walk = Walk(self._app, self.run.wanted, after=self.run.place, oldest=True)
+            self._walk = Walk(self._engine, self.run.wanted, after=self.run.place, oldest=True)
         if not self.run.may_send:
             return (yield from self._watch())
         if self._rest():
@@ -100,14 +101,14 @@ class Leading:
         if letter is None:
             if self.run.watched:
                 return (yield from self._watch())
-            now_ms = yield from self._app.now_ms()
+            now_ms = yield from self._engine.now_ms()
             self.run = msgspec.structs.replace(self.run, state="done", ended_ms=now_ms)
             yield from self._note("end")
             return 0.0
         run = msgspec.structs.replace(self.run, place=letter.place, looked=self.run.looked + 1)
         if fits(run.wanted, letter.record, letter.envelope):
             revival = Revival()
-            if (yield from revival.of(self._app, [letter])):
+            if (yield from revival.of(self._engine, [letter])):
                 run = run.went(Canary(letter.queue, letter.id))
                 if run.rate:
                     # Counted from this letter, not from the start: after waiting for canaries or for an unreachable
@@ -126,12 +127,12 @@ class Leading:
 
     def _watch(self) -> Generator[Call[Any], Any, float]:
         """Check whether canaries have ended."""
-        now_ms = yield from self._app.now_ms()
+        now_ms = yield from self._engine.now_ms()
         before = self.run
         if not before.waits_since_ms:
             self.run = msgspec.structs.replace(before, waits_since_ms=now_ms)
         for canary in before.watched:
-            seen: jobs.Seen = yield jobs.look(self._app.keys_of(canary.queue), canary.id)
+            seen: jobs.Seen = yield jobs.look(self._engine.keys_of(canary.queue), canary.id)
             match seen.state:
                 case State.DONE | State.UNKNOWN:  # unknown: done without a kept result; or an entity, now restored
                     self.run = self.run.ended_well(canary)
@@ -152,7 +153,7 @@ class Leading:
     def let_go(self, why: str) -> Generator[Call[Any], Any, None]:
         """Give up the lead, so that another process may resume at once."""
         if not self.is_over:
-            now_ms = yield from self._app.now_ms()
+            now_ms = yield from self._engine.now_ms()
             self.run = self.run.stopped(why, now_ms)
             yield from self._note("end")
 
@@ -163,7 +164,7 @@ class Leading:
 
     def _note(self, verb: replays.Verb) -> Generator[Call[Any], Any, None]:
         self._signed = time.monotonic()
-        counts, is_unwanted, before = yield replays.lead(self._app.own_keys, verb, self.run, self._owner)
+        counts, is_unwanted, before = yield replays.lead(self._engine.own_keys, verb, self.run, self._owner)
         if not counts:
             raise JobError(
                 f"replay {self.run.id} is led by another process, or was less than {SILENT_MS // 1000} seconds ago; "
@@ -172,22 +173,22 @@ class Leading:
         if verb == "take" and before is not None:
             self.run = before
         elif is_unwanted and not self.is_over:
-            now_ms = yield from self._app.now_ms()
+            now_ms = yield from self._engine.now_ms()
             yield from self._stop("it was asked to stop", now_ms)
 
 
-def find(app: Relevo, id: str) -> Generator[Call[Any], Any, Replay]:
+def find(engine: Engine, id: str) -> Generator[Call[Any], Any, Replay]:
     """The state of a replay."""
     if not looks_like_id(id):
         raise OptionError(f"{id!r:.60} is not the id of a replay: those have 20 letters and digits")
-    found: Replay | None = yield replays.one(app.own_keys, id)
+    found: Replay | None = yield replays.one(engine.own_keys, id)
     if found is None:
         raise UnknownJob(f"no replay {id}: it never existed, or it ended more than a week ago")
     return found
 
 
-def stopping(app: Relevo, id: str) -> Generator[Call[Any], Any, bool]:
+def stopping(engine: Engine, id: str) -> Generator[Call[Any], Any, bool]:
     """Ask the leader of a replay to stop; False if it has none."""
-    run = yield from find(app, id)
-    _, is_heard, _ = yield replays.lead(app.own_keys, "stop", run, "")
+    run = yield from find(engine, id)
+    _, is_heard, _ = yield replays.lead(engine.own_keys, "stop", run, "")
     return bool(is_heard)

@@ -19,7 +19,7 @@ from relevo.signing import Signer
 from relevo.store.plan import Steps
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 
 def signed_copy(signer: Signer, id: str, envelope: Envelope) -> bytes:
@@ -47,9 +47,9 @@ def moved(
     return signed_copy(signer, id, envelope), known
 
 
-def vouched_for(app: Relevo, letter: Letter, envelope: Envelope) -> Steps[bytes]:
+def vouched_for(engine: Engine, letter: Letter, envelope: Envelope) -> Steps[bytes]:
     """The body of a dead letter with a good signature: its own, or one of the operator's process."""
-    keys, body = app.keys_of(letter.queue), bytes(letter.record.body)
+    keys, body = engine.keys_of(letter.queue), bytes(letter.record.body)
     if keys.signer is None or not verify_body(keys.signer, letter.id, body, envelope):
         return body
     proof = Proof()
@@ -62,5 +62,5 @@ def vouched_for(app: Relevo, letter: Letter, envelope: Envelope) -> Steps[bytes]
             "signed, too. Make the job, or its workflow, anew"
         )
     if envelope.headers is not None and envelope.headers.intent == "event":
-        proof = Proof(made_ms=(yield from app.now_ms()))
+        proof = Proof(made_ms=(yield from engine.now_ms()))
     return signed_copy(keys.signer, letter.id, msgspec.structs.replace(envelope, proof=proof))

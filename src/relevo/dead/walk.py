@@ -18,11 +18,12 @@ from relevo.dead.wanted import Wanted
 from relevo.engine.ids import looks_like_id
 from relevo.engine.job import Envelope, Record
 from relevo.engine.job_store import readable
+from relevo.engine.lists import listed_queues
 from relevo.errors import OptionError
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 
 class Letter(Struct, frozen=True):
@@ -57,9 +58,9 @@ class Walk:
     """Dead letters one after the other; `next()` is a plan for one of them."""
 
     def __init__(
-        self, app: Relevo, wanted: Wanted, *, after: str = "", oldest: bool = False, most: int = letters.CHUNK
+        self, engine: Engine, wanted: Wanted, *, after: str = "", oldest: bool = False, most: int = letters.CHUNK
     ) -> None:
-        self._app = app
+        self._engine = engine
         self._wanted = wanted
         self._oldest = oldest
         self._most = most
@@ -86,7 +87,7 @@ class Walk:
         return sign * letter.at_ms, [sign * ord(digit) for digit in letter.id]
 
     def _begin(self) -> Generator[Call[Any], Any, list[_Stream]]:
-        names = yield from self._app.listed_queues(self._wanted.queue)
+        names = yield from listed_queues(self._engine, self._wanted.queue)
         return [_Stream(name, self._from(name)) for name in names]
 
     def _from(self, queue: str) -> letters.Place | None:
@@ -98,7 +99,7 @@ class Walk:
     def _fill(self, stream: _Stream, queues: int) -> Generator[Call[Any], Any, None]:
         wanted = self._wanted
         found: letters.Part = yield letters.part(
-            self._app.keys_of(stream.queue),
+            self._engine.keys_of(stream.queue),
             kind=wanted.group or "",
             since_ms=wanted.since_ms,
             until_ms=wanted.until_ms,

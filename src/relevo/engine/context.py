@@ -54,7 +54,7 @@ class JobContext(Struct, eq=False):
     #: The worker is stopping: the job should end at its next checkpoint.
     _pause_asked: bool = False
     #: For checkpoints: the app, and the token of the lease.
-    _app: Any = None
+    _engine: Any = None
     _token: int = 0
     _keeping: Keeping | None = None
 
@@ -149,11 +149,11 @@ class JobContext(Struct, eq=False):
         return self._keeping
 
     def _home(self) -> Home:
-        if self._app is None:
+        if self._engine is None:
             raise ConfigurationError(
                 f"job {self.id} has no checkpoints here, where no worker runs it; step and iterate need a worker"
             )
-        return Home(self._app.client, self._app.keys_of(self.queue), self._app.settings.max_payload)
+        return Home(self._engine.client, self._engine.keys_of(self.queue), self._engine.settings.max_payload)
 
     def _must_stop(self) -> bool:
         return self._stop_asked or self._pause_asked

@@ -31,7 +31,7 @@ from relevo.text.durations import Duration, seconds
 from relevo.text.names import is_pool_name
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 R = TypeVar("R")
 
@@ -100,17 +100,17 @@ class Job(Generic[R]):
     >>> job.result(timeout=10)              # doctest: +SKIP
     """
 
-    __slots__ = ("_app", "_decode", "created", "id", "queue")
+    __slots__ = ("_decode", "_engine", "created", "id", "queue")
 
     def __init__(
         self,
-        app: Relevo,
+        engine: Engine,
         id: str,
         queue: str,
         decode: Callable[[bytes], Any] | None = None,
         created: bool = True,
     ) -> None:
-        self._app = app
+        self._engine = engine
         self._decode = decode
         self.id = id
         self.queue = queue
@@ -133,15 +133,15 @@ class Job(Generic[R]):
         Raises JobFailed, JobCancelled or JobExpired if it ended so, ResultTimeout if it has not ended.
         """
         limit = None if timeout is None else seconds(timeout, what="timeout")
-        return self._outcome(self._app.client.wait(self._app.keys_of(self.queue), self.id, limit))
+        return self._outcome(self._engine.client.wait(self._engine.keys_of(self.queue), self.id, limit))
 
     async def aresult(self, timeout: Duration | None = None) -> R:
         """`result` for async code."""
         limit = None if timeout is None else seconds(timeout, what="timeout")
-        return self._outcome(await self._app.client.await_end(self._app.keys_of(self.queue), self.id, limit))
+        return self._outcome(await self._engine.client.await_end(self._engine.keys_of(self.queue), self.id, limit))
 
     def _outcome(self, record: Record) -> R:
-        signer = self._app.keys_of(self.queue).signer
+        signer = self._engine.keys_of(self.queue).signer
         if signer is not None and (error := verify_record(signer, self.id, record)):
             why = f" ({record.reason})" if record.reason else ""
             raise BadSignature(f"job {self.id} is said to be {record.state}{why}; of its record: {error}")
@@ -165,39 +165,39 @@ class Job(Generic[R]):
 
     # looking
     def _look(self) -> Call[jobs.Seen]:
-        return jobs.look(self._app.keys_of(self.queue), self.id)
+        return jobs.look(self._engine.keys_of(self.queue), self.id)
 
     def status(self) -> State:
         """Where the job is now; `unknown` if there is none."""
-        return self._app.run(self._look()).state
+        return self._engine.run(self._look()).state
 
     async def astatus(self) -> State:
         """`status` for async code."""
-        return (await self._app.arun(self._look())).state
+        return (await self._engine.arun(self._look())).state
 
     def info(self) -> JobInfo:
         """Everything known about the job; UnknownJob if there is none."""
-        return self._app.run(self._info())
+        return self._engine.run(self._info())
 
     async def ainfo(self) -> JobInfo:
         """`info` for async code."""
-        return await self._app.arun(self._info())
+        return await self._engine.arun(self._info())
 
     def logs(self, attempt: int | None = None) -> str:
         """What the job wrote (stdout, stderr, logging, traceback), of one attempt or of all."""
-        return _logs(self._app.run(self._look()), attempt)
+        return _logs(self._engine.run(self._look()), attempt)
 
     async def alogs(self, attempt: int | None = None) -> str:
         """`logs` for async code."""
-        return _logs(await self._app.arun(self._look()), attempt)
+        return _logs(await self._engine.arun(self._look()), attempt)
 
     def progress(self) -> Progress | None:
         """How far the job says it is; None if it has said nothing."""
-        return _progress(self._app.run(self._look()))
+        return _progress(self._engine.run(self._look()))
 
     async def aprogress(self) -> Progress | None:
         """`progress` for async code."""
-        return _progress(await self._app.arun(self._look()))
+        return _progress(await self._engine.arun(self._look()))
 
     def _info(self) -> Generator[Call[Any], Any, JobInfo]:
         seen: jobs.Seen = yield self._look()
@@ -205,7 +205,7 @@ class Job(Generic[R]):
             raise UnknownJob(f"no job {self.id} on {self.queue}: it never was, or its record has ended")
         known = seen.envelope or jobs.readable(seen.body)
         if known is not None and known.takes == "claim":  # a message whose data is too large to stand in its body
-            data = yield carried.claimed(self._app.keys_of(self.queue), self.id)
+            data = yield carried.claimed(self._engine.keys_of(self.queue), self.id)
             known = msgspec.structs.replace(known, kwargs=Raw(data or b"null"))
         return _info(seen, self.queue, known)
 
@@ -215,23 +215,23 @@ class Job(Generic[R]):
 
         False if the job has ended already. A request survives the death of the worker.
         """
-        return self._app.run(self._cancel())
+        return self._engine.run(self._cancel())
 
     async def acancel(self) -> bool:
         """`cancel` for async code."""
-        return await self._app.arun(self._cancel())
+        return await self._engine.arun(self._cancel())
 
     def _cancel(self) -> Generator[Call[Any], Any, bool]:
-        app = self._app
+        engine = self._engine
         seen: jobs.Seen = yield self._look()
         if seen.state is State.UNKNOWN:
             raise UnknownJob(f"no job {self.id} on {self.queue}: it never was, or its record has ended")
         if seen.state.has_ended:
             return False
-        row = (self.id, app.failure_ms(seen.envelope), seen.envelope.name if seen.envelope else "")
-        said, posted = yield jobs.cancel(app.keys_of(self.queue), [row], app.settings.dead_max)
+        row = (self.id, engine.failure_ms(seen.envelope), seen.envelope.name if seen.envelope else "")
+        said, posted = yield jobs.cancel(engine.keys_of(self.queue), [row], engine.settings.dead_max)
         if posted:
-            yield from app.relay(self.queue)
+            yield from engine.relay(self.queue)
         return bool(said[0] != "unknown")
 
     def retry(self) -> bool:
@@ -239,11 +239,11 @@ class Job(Generic[R]):
 
         False if somebody just did. What was cancelled because this one failed waits for it again.
         """
-        return self._app.run(self._retry()) > 0
+        return self._engine.run(self._retry()) > 0
 
     async def aretry(self) -> bool:
         """`retry` for async code."""
-        return await self._app.arun(self._retry()) > 0
+        return await self._engine.arun(self._retry()) > 0
 
     def _retry(self) -> Generator[Call[Any], Any, int]:
         """The number under which those that depend on it hear of its revival; 0: there was none."""
@@ -260,7 +260,7 @@ class Job(Generic[R]):
             )
         if envelope is None:
             raise JobFailed(f"job {self.id} cannot run again: its body is unreadable", reason="unreadable")
-        keys = self._app.keys_of(self.queue)
+        keys = self._engine.keys_of(self.queue)
         revived, number = yield jobs.revive(keys, self.id, envelope, seen.body, seen.record.ended_ms)
         if revived < 0:
             raise JobError(
@@ -268,7 +268,7 @@ class Job(Generic[R]):
                 "(or its whole workflow), and this one comes back with it"
             )
         if revived == 2:
-            yield from self._app.relay(self.queue)
+            yield from self._engine.relay(self.queue)
         return int(number)
 
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
+from relevo.engine.list_store import LISTED_MS
 from relevo.errors import FormatError
-from relevo.queues.store import LISTED_MS
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 

@@ -202,7 +202,7 @@ def _depends_on(what: str, value: Any) -> tuple[Parent, ...]:
     for one in given:
         job, when = one if isinstance(one, tuple) and len(one) == 2 else (one, "cancel")
         job = getattr(job, "job", job)  # returned by Enqueue of relevo.compat
-        id, queue, app = (getattr(job, name, None) for name in ("id", "queue", "_app"))
+        id, queue, app = (getattr(job, name, None) for name in ("id", "queue", "_engine"))
         if not isinstance(id, str) or not isinstance(queue, str) or app is None:
             raise OptionError(
                 f"{what}: jobs as enqueue() returned them are needed, found {one!r:.80}; app.job(id) finds them by id"

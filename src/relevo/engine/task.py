@@ -32,7 +32,7 @@ from relevo.workflows.steps import Receiver, Step
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,7 +62,7 @@ class Task(Generic[P, R]):
 
     def __init__(
         self,
-        app: Relevo,
+        engine: Engine,
         func: Callable[P, Any],
         target: str,
         options: Options,
@@ -70,7 +70,7 @@ class Task(Generic[P, R]):
         signature: Signature | None = None,
         own: Options | None = None,
     ) -> None:
-        self.app = app
+        self.engine = engine
         self.func = func
         self.target = target
         self.options = options
@@ -85,7 +85,7 @@ class Task(Generic[P, R]):
         self._own = own or options
         self._head = self._envelope_head()
         self._head_and_comma = self._head + b","
-        app.keys_of(options.queue)  # refuses a name that cannot be one
+        engine.keys_of(options.queue)  # refuses a name that cannot be one
         self._plain = not (
             options.delay
             or options.eta_ms is not None
@@ -96,8 +96,10 @@ class Task(Generic[P, R]):
             or options.depends_on
         )
         for parent in options.depends_on:
-            if parent.app != app.name:
-                raise OptionError(f"depends_on: job {parent.id} is one of the app {parent.app!r}, not of {app.name!r}")
+            if parent.app != engine.name:
+                raise OptionError(
+                    f"depends_on: job {parent.id} is one of the app {parent.app!r}, not of {engine.name!r}"
+                )
         if unknown := self.signature.unknown(options.secret):
             near = did_you_mean(unknown[0], inspect.signature(func).parameters)
             raise OptionError(
@@ -115,49 +117,49 @@ class Task(Generic[P, R]):
     def using(self, **options: Any) -> Task[P, R]:
         """The same task with other options for the jobs made from it: delay, eta, priority, name, unique, …"""
         new = changed(self.options, options, refuse=TASK_ONLY)
-        return Task(self.app, self.func, self.target, new, signature=self.signature, own=self._own)
+        return Task(self.engine, self.func, self.target, new, signature=self.signature, own=self._own)
 
     # enqueue
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Put a job on the queue. When this returns, the server has it."""
-        if self.app.telemetry is not None:
+        if self.engine.telemetry is not None:
             with self._making() as span:
                 id, plan = self._new(args, kwargs)
                 span.set_attribute("messaging.message.id", id)
-                return self._job(id, self.app.run(plan))
+                return self._job(id, self.engine.run(plan))
         id, plan = self._new(args, kwargs)
-        return self._job(id, self.app.run(plan))
+        return self._job(id, self.engine.run(plan))
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """`enqueue` for async code."""
-        if self.app.telemetry is not None:
+        if self.engine.telemetry is not None:
             with self._making() as span:
                 id, plan = self._new(args, kwargs)
                 span.set_attribute("messaging.message.id", id)
-                return self._job(id, await self.app.client.arun(plan))
+                return self._job(id, await self.engine.client.arun(plan))
         id, plan = self._new(args, kwargs)
-        return self._job(id, await self.app.client.arun(plan))
+        return self._job(id, await self.engine.client.arun(plan))
 
     delay = enqueue  # the word people coming from Celery type
 
     def enqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
         """Put many jobs on the queue, 300 per round trip, in order: `[((7,), {"cents": 990}), …]`."""
         fragments = self._encoded(calls)
-        ids = self.app.new_id.many(len(fragments))
-        with making(self.app.telemetry, "enqueue", self.options.queue, **self._batch(ids)):
-            return self._jobs(ids, self.app.run(self._store_many(ids, fragments)))
+        ids = self.engine.new_id.many(len(fragments))
+        with making(self.engine.telemetry, "enqueue", self.options.queue, **self._batch(ids)):
+            return self._jobs(ids, self.engine.run(self._store_many(ids, fragments)))
 
     async def aenqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
         """`enqueue_many` for async code. Other tasks of the event loop go on, however many jobs there are."""
         fragments = await _in_turns(self._encoded, self._checked(calls))
-        ids = self.app.new_id.many(len(fragments))
-        with making(self.app.telemetry, "enqueue", self.options.queue, **self._batch(ids)):
-            owners = await self.app.arun(self._store_many(ids, fragments))
+        ids = self.engine.new_id.many(len(fragments))
+        with making(self.engine.telemetry, "enqueue", self.options.queue, **self._batch(ids)):
+            owners = await self.engine.arun(self._store_many(ids, fragments))
             return await _in_turns(lambda pairs: self._jobs(*zip(*pairs, strict=True)), zip(ids, owners, strict=True))
 
     def _making(self) -> AbstractContextManager[Span]:
-        assert self.app.telemetry is not None
-        return self.app.telemetry.making("enqueue", self.options.queue, {"relevo.task": self.target})
+        assert self.engine.telemetry is not None
+        return self.engine.telemetry.making("enqueue", self.options.queue, {"relevo.task": self.target})
 
     def _batch(self, ids: list[str]) -> dict[str, Any]:
         return {"relevo.task": self.target, "messaging.batch.message_count": len(ids)}
@@ -180,51 +182,51 @@ class Task(Generic[P, R]):
         return Step(self, args, kwargs, False)
 
     def _keys(self) -> QueueKeys:
-        return self.app.keys_of(self.options.queue)  # asked each time: the app may be bound elsewhere for a test
+        return self.engine.keys_of(self.options.queue)  # asked each time: the app may be bound elsewhere for a test
 
     def _job(self, id: str, owner: str | int) -> Job[R]:
         known = id if isinstance(owner, int) else owner
-        return Job(self.app, known, self.options.queue, self.signature.decode_result, known == id)
+        return Job(self.engine, known, self.options.queue, self.signature.decode_result, known == id)
 
     def _jobs(self, ids: Sequence[str], owners: Sequence[str]) -> list[Job[R]]:
-        app, queue, decode = self.app, self.options.queue, self.signature.decode_result
+        engine, queue, decode = self.engine, self.options.queue, self.signature.decode_result
         if owners is ids:  # all are new
-            return [Job(app, id, queue, decode) for id in ids]
-        return [Job(app, owner, queue, decode, owner == id) for id, owner in zip(ids, owners, strict=True)]
+            return [Job(engine, id, queue, decode) for id in ids]
+        return [Job(engine, owner, queue, decode, owner == id) for id, owner in zip(ids, owners, strict=True)]
 
     def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Plan[Any]]:
-        fragment = self.signature.encode(args, kwargs, limit=self.app.settings.max_payload)
-        id = self.app.new_id()
-        if self._plain and self.app.is_listed(self.options.queue):
+        fragment = self.signature.encode(args, kwargs, limit=self.engine.settings.max_payload)
+        id = self.engine.new_id()
+        if self._plain and self.engine.is_listed(self.options.queue):
             keys = self._keys()
-            body = self.body(fragment) if self.app.telemetry is None else self._traced(fragment)
+            body = self.body(fragment) if self.engine.telemetry is None else self._traced(fragment)
             if keys.signer is not None:
                 body = keys.signer.signed("job", id, body)
-            return id, push_plain(keys, [(id, body)], self.options.priority, self.app.lease_ms)
+            return id, push_plain(keys, [(id, body)], self.options.priority, self.engine.lease_ms)
         return id, self._new_slowly(id, fragment)
 
     def _new_slowly(self, id: str, fragment: bytes) -> Steps[str]:
-        yield from self.app.list_queue(self.options.queue)
+        yield from self.engine.list_queue(self.options.queue)
         now_ms = 0
         if self.options.expires is not None:
-            now_ms = yield from self.app.now_ms()
+            now_ms = yield from self.engine.now_ms()
         owners = yield from self._push([self._new_job(id, fragment, now_ms)])
         return owners[0]
 
     def _push(self, jobs: list[NewJob]) -> Steps[list[str]]:
         if not self.options.depends_on:
-            return (yield from push(self._keys(), jobs, self.app.lease_ms))
+            return (yield from push(self._keys(), jobs, self.engine.lease_ms))
         parents: dict[str, list[tuple[str, Policy]]] = {}
         for parent in self.options.depends_on:
             parents.setdefault(parent.queue, []).append((parent.id, _POLICIES[parent.when_it_fails]))
         return (
             yield from push_dependents(
-                self.app.keys_of,
+                self.engine.keys_of,
                 self.options.queue,
                 jobs,
                 parents,
-                self.app.settings.dead_max,
-                self.app.name_abroad(self.options.queue),
+                self.engine.settings.dead_max,
+                self.engine.name_abroad(self.options.queue),
             )
         )
 
@@ -235,7 +237,7 @@ class Task(Generic[P, R]):
 
     def _encoded(self, calls: Iterable[Any]) -> list[bytes]:
         """The arguments of each call, checked and encoded."""
-        encode, limit = self.signature.encode, self.app.settings.max_payload
+        encode, limit = self.signature.encode, self.engine.settings.max_payload
         fragments: list[bytes] = []
         for call in self._checked(calls):
             try:
@@ -251,10 +253,10 @@ class Task(Generic[P, R]):
         return fragments
 
     def _store_many(self, ids: list[str], fragments: list[bytes]) -> Steps[list[str]]:
-        yield from self.app.list_queue(self.options.queue)
+        yield from self.engine.list_queue(self.options.queue)
         parts = chunks(map(len, fragments))
         if self._plain:
-            keys, priority, lease_ms = self._keys(), self.options.priority, self.app.lease_ms
+            keys, priority, lease_ms = self._keys(), self.options.priority, self.engine.lease_ms
             yield Ahead(
                 push_plain(keys, self._plain_jobs(keys, ids[part], fragments[part]), priority, lease_ms)
                 for part in parts
@@ -262,16 +264,16 @@ class Task(Generic[P, R]):
             return ids
         now_ms = 0
         if self.options.expires is not None:
-            now_ms = yield from self.app.now_ms()
+            now_ms = yield from self.engine.now_ms()
         made = (map(self._new_job, ids[part], fragments[part], repeat(now_ms)) for part in parts)
         if self.options.depends_on:
             return (yield from self._push([job for some in made for job in some]))
-        return (yield from push_parts(self._keys(), map(list, made), self.app.lease_ms))
+        return (yield from push_parts(self._keys(), map(list, made), self.engine.lease_ms))
 
     def _plain_jobs(
         self, keys: QueueKeys, ids: Sequence[str], fragments: Sequence[bytes]
     ) -> Iterable[tuple[str, bytes]]:
-        bodies = map(self.body if self.app.telemetry is None else self._traced, fragments)
+        bodies = map(self.body if self.engine.telemetry is None else self._traced, fragments)
         if keys.signer is not None:
             bodies = map(partial(keys.signer.signed, "job"), ids, bodies)
         return zip(ids, bodies, strict=True)
@@ -282,8 +284,8 @@ class Task(Generic[P, R]):
 
     def _traced(self, fragment: bytes) -> bytes:
         """The same, with the span it is made in."""
-        assert self.app.telemetry is not None
-        head = self._head + self.app.telemetry.field()
+        assert self.engine.telemetry is not None
+        head = self._head + self.engine.telemetry.field()
         return head + b"," + fragment + b"}" if fragment else head + b"}"
 
     def member(self, id: str, fragment: bytes, now_ms: int, extra: bytes, needs: str, edges: str) -> NewJob:
@@ -296,8 +298,8 @@ class Task(Generic[P, R]):
     def _new_job(self, id: str, fragment: bytes, now_ms: int, extra: bytes = b"", waits: bool = False) -> NewJob:
         options = self.options
         head = self._head + extra
-        if self.app.telemetry is not None:
-            head += self.app.telemetry.field()
+        if self.engine.telemetry is not None:
+            head += self.engine.telemetry.field()
         name, scope = options.name, options.unique or ("until_done" if options.name else "")
         if scope == "no":
             name = scope = ""  # it stands in the body, and nobody holds it

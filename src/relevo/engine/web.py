@@ -78,7 +78,7 @@ async def show(desk: Desk, id: str, query: OfJob) -> JobInfo:
     job = await (own_job if is_producer else find)(desk, id, query.queue)
     if query.wait:
         with desk.waits.one_more(), suppress(ResultTimeout):
-            await desk.app.client.await_end(desk.app.keys_of(job.queue), job.id, query.wait)
+            await desk.app.engine.client.await_end(desk.app.engine.keys_of(job.queue), job.id, query.wait)
     return shown_job(desk.app, await job.ainfo(), all=desk.sees_all)
 
 

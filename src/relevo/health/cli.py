@@ -69,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
 
 def look(app: Relevo, *, is_cached: bool) -> Health:
     """Ask the server; a monitor needs to know that it is unreachable, not to wait for it."""
-    found = app.client.run(cached(app) if is_cached else gathering(app), patience=PATIENCE)
+    found = app.engine.client.run(cached(app.engine) if is_cached else gathering(app.engine), patience=PATIENCE)
     if not is_cached:
         with suppress(StoreError):  # a read-only user keeps nothing
-            app.client.run(keeping(app, found), patience=0)
+            app.engine.client.run(keeping(app.engine, found), patience=0)
     return found
 
 

@@ -30,14 +30,14 @@ class Watcher:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._app = worker.app
-        self._driver = worker.app.client.driver()
+        self._engine = worker.engine
+        self._driver = worker.engine.client.driver()
         self._sample_at = time.monotonic() + SAMPLE_EVERY * random.uniform(0.5, 1.0)
         self._logged: dict[str, dict[str, Fault]] = {}
 
     async def run(self) -> None:
         """Sample and take snapshots until cancelled."""
-        settings = self._app.settings
+        settings = self._engine.settings
         # Tries five times per interval, so that the snapshot is not late if the worker of the last turn has died.
         every = min(SAMPLE_EVERY, settings.health_every / 5) if settings.health else SAMPLE_EVERY
         pause = random.uniform(0.0, min(1.0, every)) if settings.health else every / 2
@@ -52,10 +52,10 @@ class Watcher:
         if time.monotonic() >= self._sample_at:
             self._sample_at = time.monotonic() + SAMPLE_EVERY * 0.9
             for queue in self._worker.queues:
-                self._tell(queue, await self._driver.perform(keep_minute(self._app.keys_of(queue)), patience=0))
-        if not self._app.settings.health:
+                self._tell(queue, await self._driver.perform(keep_minute(self._engine.keys_of(queue)), patience=0))
+        if not self._engine.settings.health:
             return None
-        return await self._driver.perform(watching(self._app, self._worker.id), patience=0)
+        return await self._driver.perform(watching(self._engine, self._worker.id), patience=0)
 
     def _tell(self, queue: str, faults: dict[str, Fault]) -> None:
         """Log each foreign value in the keys of a queue once."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from relevo.engine.lists import listed_pools, listed_queues
 from relevo.engine.workers import roll, take_turn
 from relevo.errors import ServerRefused
 from relevo.health.status import (
@@ -35,13 +36,14 @@ from relevo.health.store import keep_snapshot, snapshot
 from relevo.health.thresholds import limits_of
 from relevo.health.vitals import PoolVitals, Vitals
 from relevo.health.vitals_store import keep_minute, vitals
+from relevo.pools.pool import pool_of
 from relevo.pools.store import muster
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.store.server_facts import Memory, memory
 from relevo.text.names import is_pool_name
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 log = logging.getLogger("relevo.health")
 
@@ -52,61 +54,61 @@ _TURN = 0.9
 _LOGGED = 10
 
 
-def gathering(app: Relevo) -> Steps[Health]:
+def gathering(engine: Engine) -> Steps[Health]:
     """Look at every queue of the app, and at the queues of the bus that it serves."""
-    kept: Health | None = yield snapshot(app.keys)
-    return (yield from _looking(app, kept))
+    kept: Health | None = yield snapshot(engine.keys)
+    return (yield from _looking(engine, kept))
 
 
-def keeping(app: Relevo, found: Health) -> Steps[None]:
+def keeping(engine: Engine, found: Health) -> Steps[None]:
     """Keep the counters of queues in this minute, unless they were kept already, so that the next look has rates.
 
     Separate from looking, which changes nothing: a read-only user is refused here.
     """
     names = [one.name for one in found.queues if not one.vitals.minute_kept]
-    yield Ahead(keep_minute(app.keys_of(name)) for name in names)
+    yield Ahead(keep_minute(engine.keys_of(name)) for name in names)
 
 
-def cached(app: Relevo) -> Generator[Call[Any], Any, Health]:
+def cached(engine: Engine) -> Generator[Call[Any], Any, Health]:
     """What a worker found last; `unknown` if that is too long ago or no worker ever looked."""
-    kept: Health | None = yield snapshot(app.keys)
+    kept: Health | None = yield snapshot(engine.keys)
     if kept is None:
         why = "no worker has looked recently: is `health` on, and is one alive?"
         reason = Reason("", "snapshot", Status.UNKNOWN, why)
-        return Health(app.name, app.settings.env, Status.UNKNOWN, 0, (reason,))
-    now_ms = yield from app.now_ms()
+        return Health(engine.name, engine.settings.env, Status.UNKNOWN, 0, (reason,))
+    now_ms = yield from engine.now_ms()
     return stale(kept, now_ms)
 
 
-def watching(app: Relevo, worker: str) -> Steps[Health | None]:
+def watching(engine: Engine, worker: str) -> Steps[Health | None]:
     """Look, store and log what changed; None if a worker did so in this interval."""
-    every = app.settings.health_every
-    if not (yield take_turn(app.keys.watching, worker, every * _TURN)):
+    every = engine.settings.health_every
+    if not (yield take_turn(engine.keys.watching, worker, every * _TURN)):
         return None
-    kept: Health | None = yield snapshot(app.keys)
-    found = msgspec.structs.replace((yield from _looking(app, kept)), every_s=every)
-    yield keep_snapshot(app.keys, found)
-    yield from keeping(app, found)
+    kept: Health | None = yield snapshot(engine.keys)
+    found = msgspec.structs.replace((yield from _looking(engine, kept)), every_s=every)
+    yield keep_snapshot(engine.keys, found)
+    yield from keeping(engine, found)
     _log_change(kept, found)
     return found
 
 
-def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
-    table, env = app.settings.health_limits, app.settings.env
-    now_ms = yield from app.now_ms()
+def _looking(engine: Engine, kept: Health | None) -> Steps[Health]:
+    table, env = engine.settings.health_limits, engine.settings.env
+    now_ms = yield from engine.now_ms()
     is_fresh = kept is not None and stale(kept, now_ms).status is not Status.UNKNOWN
     before = measures(kept) if kept is not None and is_fresh else {}
-    alive, lost = yield from roll(app.keys, now_ms)
-    names = [name for name in (yield from app.listed_queues()) if not is_pool_name(name)]
-    pools = yield from judged_pools(app, before)
+    alive, lost = yield from roll(engine.keys, now_ms)
+    names = [name for name in (yield from listed_queues(engine)) if not is_pool_name(name)]
+    pools = yield from judged_pools(engine, before)
     server = yield from _memory()
     evictions = judge_evictions(server.policy, server.evicted)
     if not names and not alive and not lost and not pools:
-        why = f"nothing is known of app {app.name!r} in {env!r}: no recent job and no worker; check the name and env"
+        why = f"nothing is known of app {engine.name!r} in {env!r}: no recent job and no worker; check the name and env"
         reason = Reason("", "app", Status.UNKNOWN, why)
         status = Status.UNHEALTHY if evictions else Status.UNKNOWN  # the server may have evicted all of it
-        return Health(app.name, env, status, now_ms, (*evictions, reason))
-    looks: list[Vitals] = yield Ahead(look_at(app, name) for name in names)
+        return Health(engine.name, env, status, now_ms, (*evictions, reason))
+    looks: list[Vitals] = yield Ahead(look_at(engine, name) for name in names)
     queues = []
     for look in looks:
         limits = limits_of(table, look.name)
@@ -124,7 +126,7 @@ def _looking(app: Relevo, kept: Health | None) -> Steps[Health]:
         key=lambda reason: -reason.status.number,
     )
     return Health(
-        app.name,
+        engine.name,
         env,
         worst(reason.status for reason in all_reasons),
         now_ms,
@@ -146,16 +148,16 @@ def _memory() -> Steps[Memory]:
     return found
 
 
-def look_at(app: Relevo, queue: str) -> Call[Vitals]:
+def look_at(engine: Engine, queue: str) -> Call[Vitals]:
     """Look at one queue; its limits define when a job is stuck."""
-    limits = limits_of(app.settings.health_limits, queue)
-    return vitals(app.keys_of(queue), queue, stuck_ms=limits.stuck_ms, wait_ms=limits.waiting_ms)
+    limits = limits_of(engine.settings.health_limits, queue)
+    return vitals(engine.keys_of(queue), queue, stuck_ms=limits.stuck_ms, wait_ms=limits.waiting_ms)
 
 
-def judged_pools(app: Relevo, before: Mapping[str, Mapping[str, Status]]) -> Steps[list[PoolHealth]]:
+def judged_pools(engine: Engine, before: Mapping[str, Mapping[str, Status]]) -> Steps[list[PoolHealth]]:
     """The pools of the app, judged as queues are: by the limits under the pool's queue name."""
-    found = [app.pool(name) for name in (yield from app.listed_pools())]
-    limits = {pool.queue: limits_of(app.settings.health_limits, pool.queue) for pool in found}
+    found = [pool_of(engine, name) for name in (yield from listed_pools(engine))]
+    limits = {pool.queue: limits_of(engine.settings.health_limits, pool.queue) for pool in found}
     looks: list[PoolVitals] = yield Ahead(
         muster(pool.keys, pool.name, pool.queue, stuck_ms=limits[pool.queue].stuck_ms) for pool in found
     )

@@ -106,7 +106,7 @@ def _did(verb: str, part: Part | Paused, queue: str | None, answer: T, count: in
 def _verify(desk: Desk, part: Part | Paused) -> str:
     """A warning about a task that the code does not know: most often a typo, but its jobs may come from elsewhere."""
     is_strange = part.task is not None and desk.app.tasks and part.task not in desk.app.tasks
-    return desk.app.unknown_task(part.task or "") if is_strange else ""
+    return desk.app.engine.unknown_task(part.task or "") if is_strange else ""
 
 
 @get("/pauses")
@@ -126,7 +126,7 @@ async def limit(desk: Desk, queue: str, body: NewLimit) -> Did[list[LimitInfo]]:
     """Limit a tenant, a task or the queue. Replaces the previous limit, at once."""
     found = await queue_in_use(desk, queue)
     terms: dict[str, Any] = {"concurrency": body.concurrency, "rate": body.rate, "burst": body.burst}
-    changed = await desk.app.arun(found.limiting(body.tenant, body.task, **terms))
+    changed = await desk.app.engine.arun(found.limiting(body.tenant, body.task, **terms))
     return _did("limit", body, queue, await found.alimits(), int(changed), **terms)
 
 

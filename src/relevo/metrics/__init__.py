@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 
-from relevo.app import Relevo
+from relevo.engine.engine import Engine, HasEngine
 from relevo.errors import StoreError
 from relevo.metrics.families import families, nothing_but_down
 from relevo.metrics.snapshot import Snapshot, reading
@@ -26,23 +26,23 @@ log = logging.getLogger("relevo.metrics")
 WITHIN = 8.0
 
 
-def exposition(app: Relevo) -> bytes:
+def exposition(app: HasEngine) -> bytes:
     """All metrics of an app in the text format of Prometheus; only `relevo_up 0` if the server cannot be reached."""
     began = time.monotonic()
     try:
-        found = app.client.run(reading(app), patience=0, within=WITHIN)
+        found = app.engine.client.run(reading(app.engine), patience=0, within=WITHIN)
     except StoreError as error:
-        return _away(app, error)
+        return _away(app.engine, error)
     return _text(found, began)
 
 
-async def aexposition(app: Relevo) -> bytes:
+async def aexposition(app: HasEngine) -> bytes:
     """`exposition` for async code."""
     began = time.monotonic()
     try:
-        found = await app.client.driver().perform(reading(app), patience=0, within=WITHIN)
+        found = await app.engine.client.driver().perform(reading(app.engine), patience=0, within=WITHIN)
     except StoreError as error:
-        return _away(app, error)
+        return _away(app.engine, error)
     return _text(found, began)
 
 
@@ -50,6 +50,6 @@ def _text(found: Snapshot, began: float) -> bytes:
     return text(families(found, scrape_seconds=time.monotonic() - began))
 
 
-def _away(app: Relevo, error: StoreError) -> bytes:
+def _away(engine: Engine, error: StoreError) -> bytes:
     log.warning("no metrics: %s", error)
-    return text(nothing_but_down(app.name))
+    return text(nothing_but_down(engine.name))

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from relevo.app import Relevo
+from relevo.engine.engine import Engine
+from relevo.engine.lists import listed_queues
 from relevo.engine.offers_store import instances
 from relevo.engine.workers import WorkerInfo, roll
 from relevo.health.gathering import cached, gathering, judged_pools, look_at
@@ -111,31 +112,31 @@ class Snapshot(Struct, frozen=True):
 _STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired")
 
 
-def reading(app: Relevo) -> Steps[Snapshot]:
+def reading(engine: Engine) -> Steps[Snapshot]:
     """Read the snapshot."""
     about: dict[str, str] = yield info()
     # A pool is listed as a queue once it has dead letters; it is exported as a pool.
-    listed = [name for name in (yield from app.listed_queues()) if not is_pool_name(name)]
+    listed = [name for name in (yield from listed_queues(engine)) if not is_pool_name(name)]
     names = listed[:MOST_QUEUES]
-    now_ms = yield from app.now_ms()
-    health = yield from _health(app, may_look=len(listed) <= MOST_LOOKED)
+    now_ms = yield from engine.now_ms()
+    health = yield from _health(engine, may_look=len(listed) <= MOST_LOOKED)
     judged = {one.name: one for one in health.queues}
     # Vitals that a worker took minutes ago are read again.
     look_of = {name: one.vitals for name, one in judged.items() if one.vitals.now_ms >= now_ms}
     unseen = [name for name in names[:MOST_LOOKED] if name not in look_of]
-    looks: list[Vitals] = yield Ahead(look_at(app, name) for name in unseen)
+    looks: list[Vitals] = yield Ahead(look_at(engine, name) for name in unseen)
     look_of |= {one.name: one for one in looks}
-    stats: list[QueueStats] = yield Ahead(count(app.keys_of(name), name) for name in names)
-    alive, silent = yield from roll(app.keys, now_ms)
-    serving = yield from _serving(app, names, alive, now_ms)
-    clock, unscheduled = yield from _schedules(app, now_ms)
-    measured, left_out = yield from _timings(app, names, now_ms)
+    stats: list[QueueStats] = yield Ahead(count(engine.keys_of(name), name) for name in names)
+    alive, silent = yield from roll(engine.keys, now_ms)
+    serving = yield from _serving(engine, names, alive, now_ms)
+    clock, unscheduled = yield from _schedules(engine, now_ms)
+    measured, left_out = yield from _timings(engine, names, now_ms)
     parts = [_Part(one, look_of.get(one.name), serving.get(one.name, 0), judged.get(one.name)) for one in stats]
     return Snapshot(
-        app.name,
-        app.settings.env,
+        engine.name,
+        engine.settings.env,
         ServerSeen(*(int(about.get(name, 0)) for name in ("used_memory", "maxmemory", "total_commands_processed"))),
-        _seen(app.name, parts),
+        _seen(engine.name, parts),
         {
             "queues": len(listed) - len(names),
             "ages": max(0, len(names) - MOST_LOOKED),
@@ -152,21 +153,21 @@ def reading(app: Relevo) -> Steps[Snapshot]:
     )
 
 
-def _health(app: Relevo, *, may_look: bool) -> Steps[Health]:
+def _health(engine: Engine, *, may_look: bool) -> Steps[Health]:
     """The health now; with too many queues for that, the last snapshot of a worker."""
     if may_look:
-        return (yield from gathering(app))
-    kept = yield from cached(app)
+        return (yield from gathering(engine))
+    kept = yield from cached(engine)
     if kept.status is Status.UNKNOWN:
-        kept = Health(app.name, app.settings.env, Status.UNKNOWN, 0)
-    pools = yield from judged_pools(app, measures(kept))
+        kept = Health(engine.name, engine.settings.env, Status.UNKNOWN, 0)
+    pools = yield from judged_pools(engine, measures(kept))
     return msgspec.structs.replace(kept, pools=tuple(pools))
 
 
-def _serving(app: Relevo, names: Sequence[str], alive: Sequence[WorkerInfo], now_ms: int) -> Steps[dict[str, int]]:
+def _serving(engine: Engine, names: Sequence[str], alive: Sequence[WorkerInfo], now_ms: int) -> Steps[dict[str, int]]:
     """The number of workers of each queue; bus queues may be served by other apps."""
     of_bus = [name for name in names if is_bus_name(name)]
-    served: list[int] = yield Ahead(instances(app.keys_of(name), now_ms) for name in of_bus)
+    served: list[int] = yield Ahead(instances(engine.keys_of(name), now_ms) for name in of_bus)
     found = dict(zip(of_bus, served, strict=True))
     for one in alive:
         for queue in one.queues:
@@ -219,15 +220,15 @@ def _ages(states: Sequence[StateVitals]) -> Ages:
     )
 
 
-def _schedules(app: Relevo, now_ms: int) -> Generator[Call[Any], Any, tuple[SchedulesSeen, int]]:
-    homes: dict[str, str] = yield schedules.homes(app.keys)
+def _schedules(engine: Engine, now_ms: int) -> Generator[Call[Any], Any, tuple[SchedulesSeen, int]]:
+    homes: dict[str, str] = yield schedules.homes(engine.keys)
     by_queue: dict[str, list[str]] = {}
     for name in sorted(homes)[:MOST_SCHEDULES]:
         by_queue.setdefault(homes[name], []).append(name)
     dues: list[int | None] = []
     for queue, names in by_queue.items():
-        if app.can_be_queue(queue):
-            dues += yield schedules.dues(app.keys_of(queue), names)
+        if engine.can_be_queue(queue):
+            dues += yield schedules.dues(engine.keys_of(queue), names)
     active = [due for due in dues if due is not None]
     late = [now_ms - due for due in active if now_ms - due > LATE_MS]
     seen = SchedulesSeen(len(active), len(dues) - len(active), len(late), max(late, default=0))
@@ -235,14 +236,14 @@ def _schedules(app: Relevo, now_ms: int) -> Generator[Call[Any], Any, tuple[Sche
 
 
 def _timings(
-    app: Relevo, names: Sequence[str], now_ms: int
+    engine: Engine, names: Sequence[str], now_ms: int
 ) -> Steps[tuple[dict[tuple[str, str, str], TaskTimings], int]]:
     shown = sorted({known_as(name) for name in names})
-    some: list[dict[str, TaskTimings]] = yield Ahead(timings(app.keys_of(name)) for name in shown)
+    some: list[dict[str, TaskTimings]] = yield Ahead(timings(engine.keys_of(name)) for name in shown)
     found: dict[tuple[str, str, str], TaskTimings] = {}
     left_out = 0
     for name, here in zip(shown, some, strict=True):
-        owner = "" if is_bus_name(name) else app.name
+        owner = "" if is_bus_name(name) else engine.name
         for task, one in sorted(heard_since(here, now_ms).items()):
             if len(found) < MOST_TASKS:
                 found[owner, name, task] = one

@@ -29,7 +29,7 @@ from relevo.text.nearest import did_you_mean
 from relevo.upkeep.rules import check_declared
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 __all__ = ["Dead", "Entity", "Pool", "StillThere"]
 
@@ -53,7 +53,7 @@ class Pool:
 
     def __init__(
         self,
-        app: Relevo,
+        engine: Engine,
         name: str,
         states: Sequence[str] | None = None,
         still_there: StillThere | None = None,
@@ -61,42 +61,42 @@ class Pool:
     ) -> None:
         if not isinstance(name, str):
             raise OptionError(f"pool: the name of a pool is text, found {name!r:.80}")
-        self._app = app
+        self._engine = engine
         self.name = name
         #: Its queue name, for commands that take one: `app.dead.list(queue=pool.queue)`.
-        self.queue = pool_name(app.name, name)
+        self.queue = pool_name(engine.name, name)
         if isinstance(states, str) or (states is not None and not isinstance(states, Sequence)):
             raise OptionError(f"states: a list of words is needed, such as ('pending', 'ready'), found {states!r:.80}")
         self.states: tuple[str, ...] = tuple(state_word(state) for state in states or ())
         if self.states:
-            check_declared(app.settings.purge_ages, name, self.states)
+            check_declared(engine.settings.purge_ages, name, self.states)
         if still_there is not None and not callable(still_there):
             raise OptionError(f"still_there: a function is needed, found {still_there!r:.80}")
         self.still_there = still_there
-        ttl = app.settings.failure_ttl if data_ttl is None else seconds(data_ttl, what="data_ttl")
+        ttl = engine.settings.failure_ttl if data_ttl is None else seconds(data_ttl, what="data_ttl")
         #: How long the metadata of an entity is kept once it left all states, in milliseconds.
         self.data_ms = round(ttl * 1000)
 
     def __repr__(self) -> str:
-        return f"<Pool {self.name} of {self._app.name}>"
+        return f"<Pool {self.name} of {self._engine.name}>"
 
     @property
     def keys(self) -> QueueKeys:
         """The keys of the pool, computed each time: a test may bind the app elsewhere."""
-        return self._app.keys_of(self.queue)
+        return self._engine.keys_of(self.queue)
 
     # entities
     def add(self, id: str, /, state: str = "pending", **metadata: Any) -> bool:
         """Put a new entity into a state; False if the pool has it already."""
-        return self._app.run(self._add(id, state, metadata))
+        return self._engine.run(self._add(id, state, metadata))
 
     async def aadd(self, id: str, /, state: str = "pending", **metadata: Any) -> bool:
         """`add` for async code."""
-        return await self._app.arun(self._add(id, state, metadata))
+        return await self._engine.arun(self._add(id, state, metadata))
 
     def _add(self, id: str, state: str, metadata: dict[str, Any]) -> Generator[Call[Any], Any, bool]:
         call = store.admit(self.keys, checked_id(id), self.checked(state), self._encoded(metadata, new=True))
-        yield from self._app.list_pool(self.name)
+        yield from self._engine.list_pool(self.name)
         return self._fits((yield call)) > 0
 
     def move(self, id: str, from_: str, to: str, /, **metadata: Any) -> bool:
@@ -104,16 +104,16 @@ class Pool:
 
         A field that is given as None is removed.
         """
-        return self._app.run(self._move(id, from_, to, metadata))
+        return self._engine.run(self._move(id, from_, to, metadata))
 
     async def amove(self, id: str, from_: str, to: str, /, **metadata: Any) -> bool:
         """`move` for async code."""
-        return await self._app.arun(self._move(id, from_, to, metadata))
+        return await self._engine.arun(self._move(id, from_, to, metadata))
 
     def _move(self, id: str, from_: str, to: str, metadata: dict[str, Any]) -> Generator[Call[Any], Any, bool]:
         encoded = self._encoded(metadata)
         call = store.shift(self.keys, checked_id(id), self.checked(from_), self.checked(to), encoded)
-        yield from self._app.list_pool(self.name)
+        yield from self._engine.list_pool(self.name)
         code, _ = yield call
         return self._fits(code) > 0
 
@@ -123,13 +123,13 @@ class Pool:
         `state`: the state it must be in. The dead letter holds all its metadata and is kept as long as other dead
         letters (`failure_ttl`, `dead_max`); `app.dead.list(queue=pool.queue)` shows it, `retry` restores the entity.
         """
-        return self._app.run(self._fail(id, error, state, metadata))
+        return self._engine.run(self._fail(id, error, state, metadata))
 
     async def afail(
         self, id: str, error: BaseException | str, /, state: str | None = None, **metadata: Any
     ) -> str | None:
         """`fail` for async code."""
-        return await self._app.arun(self._fail(id, error, state, metadata))
+        return await self._engine.arun(self._fail(id, error, state, metadata))
 
     def _fail(
         self, id: str, error: BaseException | str, state: str | None, metadata: dict[str, Any]
@@ -138,17 +138,17 @@ class Pool:
         encoded, why = self._encoded(metadata), _why(error)
         checked_id(id)
         yield from self.list_dead()
-        letter = self._app.new_id()
+        letter = self._engine.new_id()
         code, _ = yield store.expel(self.keys, self.name, id, from_, letter, why, self.keeping, encoded)
         return letter if self._fits(code) else None
 
     def remove(self, id: str, /, state: str | None = None) -> bool:
         """Remove an entity from the pool (if it is in that state); its metadata is kept for `data_ttl`."""
-        return self._app.run(self._remove(id, state))
+        return self._engine.run(self._remove(id, state))
 
     async def aremove(self, id: str, /, state: str | None = None) -> bool:
         """`remove` for async code."""
-        return await self._app.arun(self._remove(id, state))
+        return await self._engine.arun(self._remove(id, state))
 
     def _remove(self, id: str, state: str | None) -> Generator[Call[Any], Any, bool]:
         from_ = "" if state is None else self.checked(state)
@@ -157,11 +157,11 @@ class Pool:
 
     def update(self, id: str, /, **metadata: Any) -> bool:
         """Change an entity's metadata; a field given as None is removed. False if the pool does not have it."""
-        return self._fits(self._app.run(self._update(id, metadata))) > 0
+        return self._fits(self._engine.run(self._update(id, metadata))) > 0
 
     async def aupdate(self, id: str, /, **metadata: Any) -> bool:
         """`update` for async code."""
-        return self._fits(await self._app.arun(self._update(id, metadata))) > 0
+        return self._fits(await self._engine.arun(self._update(id, metadata))) > 0
 
     def _update(self, id: str, metadata: dict[str, Any]) -> Call[int]:
         return store.amend(self.keys, checked_id(id), self._encoded(metadata))
@@ -169,23 +169,23 @@ class Pool:
     # looking
     def get(self, id: str, /) -> Entity | None:
         """An entity; its state is '' if it left the pool recently; None: it is unknown."""
-        return self._app.run(store.look(self.keys, self.name, checked_id(id)))
+        return self._engine.run(store.look(self.keys, self.name, checked_id(id)))
 
     async def aget(self, id: str, /) -> Entity | None:
         """`get` for async code."""
-        return await self._app.arun(store.look(self.keys, self.name, checked_id(id)))
+        return await self._engine.arun(store.look(self.keys, self.name, checked_id(id)))
 
     def items(
         self, state: str, *, older_than: Duration | None = None, limit: int = 50, offset: int = 0
     ) -> list[Entity]:
         """A page of the entities in a state, longest there first; with `older_than`, only those there for so long."""
-        return self._app.run(self._items(state, older_than, limit, offset))
+        return self._engine.run(self._items(state, older_than, limit, offset))
 
     async def aitems(
         self, state: str, *, older_than: Duration | None = None, limit: int = 50, offset: int = 0
     ) -> list[Entity]:
         """`items` for async code."""
-        return await self._app.arun(self._items(state, older_than, limit, offset))
+        return await self._engine.arun(self._items(state, older_than, limit, offset))
 
     def _items(self, state: str, older_than: Duration | None, limit: int, offset: int) -> Call[list[Entity]]:
         check_page(offset, limit)
@@ -194,11 +194,11 @@ class Pool:
 
     def counts(self) -> dict[str, int]:
         """How many entities are in each state: the declared states, and all others that hold some."""
-        return self._counted(self._app.run(store.census(self.keys)))
+        return self._counted(self._engine.run(store.census(self.keys)))
 
     async def acounts(self) -> dict[str, int]:
         """`counts` for async code."""
-        return self._counted(await self._app.arun(store.census(self.keys)))
+        return self._counted(await self._engine.arun(store.census(self.keys)))
 
     def _counted(self, census: store.Census) -> dict[str, int]:
         return {**dict.fromkeys(self.states, 0), **census.counts}
@@ -206,11 +206,11 @@ class Pool:
     # dead letters
     def dead(self, *, limit: int = 50, offset: int = 0) -> list[Dead]:
         """Entities that were given up, newest first."""
-        return self._app.run(self._dead(limit, offset))
+        return self._engine.run(self._dead(limit, offset))
 
     async def adead(self, *, limit: int = 50, offset: int = 0) -> list[Dead]:
         """`dead` for async code."""
-        return await self._app.arun(self._dead(limit, offset))
+        return await self._engine.arun(self._dead(limit, offset))
 
     def _dead(self, limit: int, offset: int) -> Generator[Call[Any], Any, list[Dead]]:
         check_page(offset, limit)
@@ -223,11 +223,11 @@ class Pool:
 
         Also False while the pool has an entity of that name.
         """
-        return self._app.run(self._retry(letter, to))
+        return self._engine.run(self._retry(letter, to))
 
     async def aretry(self, letter: str, /, to: str | None = None) -> bool:
         """`retry` for async code."""
-        return await self._app.arun(self._retry(letter, to))
+        return await self._engine.arun(self._retry(letter, to))
 
     def _retry(self, letter: str, to: str | None) -> Generator[Call[Any], Any, bool]:
         if not looks_like_id(letter):
@@ -237,7 +237,7 @@ class Pool:
             return False
         record, body = known
         call = store.come_back(self.keys, letter, record, body, None if to is None else self.checked(to))
-        yield from self._app.list_pool(self.name)
+        yield from self._engine.list_pool(self.name)
         code = yield call
         return self._fits(code) > 0
 
@@ -259,12 +259,12 @@ class Pool:
     @property
     def keeping(self) -> store.Keeping:
         """How long metadata and dead letters of entities are kept."""
-        return store.Keeping(self._app.failure_ms(None), self.data_ms, self._app.settings.dead_max)
+        return store.Keeping(self._engine.failure_ms(None), self.data_ms, self._engine.settings.dead_max)
 
     def list_dead(self) -> Generator[Call[Any], Any, None]:
         """Put the pool on the list of queues, where commands look for dead letters."""
-        yield from self._app.list_pool(self.name)
-        yield from self._app.list_queue(self.queue)
+        yield from self._engine.list_pool(self.name)
+        yield from self._engine.list_queue(self.queue)
 
     def checked(self, state: str) -> str:
         """A state of this pool; if states were declared, others are refused."""
@@ -286,7 +286,7 @@ class Pool:
                 encoded[name] = msgspec.json.encode(value)
             except (TypeError, ValueError, RecursionError) as error:
                 raise PayloadError(f"pool {self.name}: metadata {name!r} cannot be kept as JSON: {error}") from error
-        limit, size = self._app.settings.max_payload, sum(map(len, encoded.values()))
+        limit, size = self._engine.settings.max_payload, sum(map(len, encoded.values()))
         if len(encoded) > store.MOST_FIELDS or size > limit:
             raise PayloadError(
                 f"pool {self.name}: metadata has {len(encoded)} fields of {size:,} bytes, the limit is "
@@ -306,6 +306,18 @@ class Pool:
                 "the limit. A field that is given as None is taken away; or keep a reference instead."
             )
         return code
+
+
+class Pools:
+    """The pools that this program declared with states or hooks."""
+
+    def __init__(self, _engine: Engine) -> None:
+        self.declared: dict[str, Pool] = {}
+
+
+def pool_of(engine: Engine, name: str) -> Pool:
+    """A pool by its name, as this program declared it."""
+    return engine.part(Pools).declared.get(name) or Pool(engine, name)
 
 
 def checked_id(id: Any) -> str:

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from relevo.engine.ids import looks_like_id
 from relevo.errors import OptionError
 from relevo.pools import store
-from relevo.pools.pool import Dead, Entity, Pool
+from relevo.pools.pool import Dead, Entity, Pool, Pools
 from relevo.text.masking import masked
 from relevo.web.access import Role
 from relevo.web.asked import Dry, Limit, Offset, refuse_hidden
@@ -174,7 +174,7 @@ async def fail(desk: Desk, pool: str, entity: str, body: EntityFailure) -> Did[F
 async def retry(desk: Desk, pool: str, id: str, body: EntityBack) -> Did[Entity]:
     """Bring an entity back from its dead letter, once."""
     found = await _in_use(desk, pool)
-    letter = await desk.app.arun(store.letter(found.keys, id)) if looks_like_id(id) else None
+    letter = await desk.app.engine.arun(store.letter(found.keys, id)) if looks_like_id(id) else None
     if letter is None:
         raise not_there(f"dead letter of pool {pool}", id)
     entity = letter[1].entity
@@ -195,7 +195,7 @@ async def remove(desk: Desk, pool: str, entity: str, query: Dry) -> Did[RemovedE
 
 async def _in_use(desk: Desk, name: str) -> Pool:
     """A pool that has been used, or that the code names: a misspelt one is refused."""
-    known = {*desk.app.declared_pools, *await desk.app.apools()}
+    known = {*desk.app.engine.part(Pools).declared, *await desk.app.apools()}
     if name not in known:
         raise not_there("pool in use", name, known)
     return desk.app.pool(name)

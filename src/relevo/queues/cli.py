@@ -17,10 +17,10 @@ from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
 from relevo.cli.progress import Progress
 from relevo.cli.screen import Screen, plural
+from relevo.engine.lists import known_queues
 from relevo.errors import ConfigurationError, OptionError
 from relevo.limits.cli.pause import refuse_unused
 from relevo.queues import store as queues
-from relevo.queues.lists import known_queues
 from relevo.queues.store import Place, QueueStats
 from relevo.store.plan import Call
 from relevo.text.durations import seconds
@@ -87,8 +87,8 @@ def run(args: argparse.Namespace) -> int:
             report = _drained(app, args.queue, args.timeout)
             is_well = report.is_empty
         else:
-            report = app.run(look(app, args.queue))
-            is_well = args.queue in app.run(known_queues(app))
+            report = app.engine.run(look(app, args.queue))
+            is_well = args.queue in app.engine.run(known_queues(app.engine))
         place = _place(app, args.queue)
         if args.json:
             Screen().json(_as_json(report, place))
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 
 def look(app: Relevo, name: str) -> Generator[Call[Any], Any, Report]:
     """How a queue stands."""
-    keys = app.keys_of(name)
+    keys = app.engine.keys_of(name)
     stats: QueueStats = yield queues.count(keys, name)
     return Report(stats, (yield Call([b"HLEN", keys.key("letters")])))
 
@@ -111,7 +111,7 @@ def _drained(app: Relevo, name: str, timeout: float | None) -> Report:
     deadline = None if timeout is None else time.monotonic() + timeout
     with Progress() as progress:
         while True:
-            report = app.run(look(app, name))
+            report = app.engine.run(look(app, name))
             left = EVERY if deadline is None else deadline - time.monotonic()
             if report.is_empty or left <= 0:
                 return report
@@ -130,8 +130,8 @@ def _left(report: Report) -> str:
 
 
 def _place(app: Relevo, name: str) -> Place | None:
-    source, keys = app.client.source, app.keys_of(name)
-    return app.run(queues.place(keys, str(source.locate(keys.key("jobs"))))) if source.is_cluster else None
+    source, keys = app.engine.client.source, app.engine.keys_of(name)
+    return app.engine.run(queues.place(keys, str(source.locate(keys.key("jobs"))))) if source.is_cluster else None
 
 
 def _as_json(report: Report, place: Place | None) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -11,17 +10,16 @@ import msgspec
 from msgspec import Struct
 
 from relevo.codec import Signature
+from relevo.engine.admission import held_of, recovered, refusal
 from relevo.engine.carried import InputLacking, with_inputs
 from relevo.engine.ids import made_ms
 from relevo.engine.job import Attempt, Envelope, State
-from relevo.engine.job_store import read_claim, readable, story_of
 from relevo.engine.outcome import (
     CancelAsked,
     End,
     Finish,
     GiveBack,
     Happened,
-    LeaseLost,
     Outcome,
     TooLate,
     TryAgain,
@@ -30,7 +28,6 @@ from relevo.engine.outcome import (
 )
 from relevo.engine.pauses import Pause, Until, ends_of, note_of
 from relevo.engine.settle import Held, settle
-from relevo.engine.signed_bodies import verify_body
 from relevo.engine.turn import Limits, Moved, Renewed, Settled, Turn, renew, turn
 from relevo.errors import OptionError
 from relevo.limits import store as limits
@@ -40,11 +37,12 @@ from relevo.limits.store import LimitInfo
 from relevo.queues import store as queues
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
+from relevo.store.server_time import server_time
 from relevo.text.durations import Duration, seconds
 from relevo.text.names import is_pool_name
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
     from relevo.engine.task import Task
 
 
@@ -69,25 +67,25 @@ class JobRow(Struct, frozen=True):
 class Queue:
     """One queue of an app."""
 
-    def __init__(self, app: Relevo, name: str) -> None:
-        self._app = app
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
         self.name = name
-        app.keys_of(name)  # refuses a name that cannot be one
+        engine.keys_of(name)  # refuses a name that cannot be one
 
     @property
     def _keys(self) -> QueueKeys:
-        return self._app.keys_of(self.name)  # asked each time: the app may be bound elsewhere for a test
+        return self._engine.keys_of(self.name)  # asked each time: the app may be bound elsewhere for a test
 
     def __repr__(self) -> str:
         return f"<Queue {self._keys.address}>"
 
     def stats(self) -> queues.QueueStats:
         """How many jobs are where, from one snapshot whose numbers add up."""
-        return self._app.run(queues.count(self._keys, self.name))
+        return self._engine.run(queues.count(self._keys, self.name))
 
     async def astats(self) -> queues.QueueStats:
         """`stats` for async code."""
-        return await self._app.arun(queues.count(self._keys, self.name))
+        return await self._engine.arun(queues.count(self._keys, self.name))
 
     def pause(
         self,
@@ -106,7 +104,7 @@ class Queue:
 
         >>> queue.pause(task="shop.charge", reason="bank is down", by="ana", until="2h")     # doctest: +SKIP
         """
-        return self._app.run(self.pausing(tenant, task, reason, by, until))
+        return self._engine.run(self.pausing(tenant, task, reason, by, until))
 
     async def apause(
         self,
@@ -118,15 +116,15 @@ class Queue:
         until: Until = None,
     ) -> bool:
         """`pause` for async code."""
-        return await self._app.arun(self.pausing(tenant, task, reason, by, until))
+        return await self._engine.arun(self.pausing(tenant, task, reason, by, until))
 
     def pausing(
         self, tenant: str | None, task: str | Task[..., Any] | None, reason: str, by: str, until: Until
     ) -> Generator[Call[Any], Any, bool]:
         """The plan behind `pause`."""
         name, note = self._scope(tenant, task), note_of(reason, by)
-        ends_ms = 0 if until is None else ends_of(until, (yield from self._app.now_ms()))
-        yield from self._app.list_queue(self.name)
+        ends_ms = 0 if until is None else ends_of(until, (yield from self._engine.now_ms()))
+        yield from self._engine.list_queue(self.name)
         changed: bool
         if name == QUEUE:
             changed = yield queues.pause(self._keys, True, ends_ms, note)
@@ -139,11 +137,11 @@ class Queue:
 
         A task whose breaker has opened goes on, too: it is closed.
         """
-        return self._app.run(self.resuming(tenant, task))
+        return self._engine.run(self.resuming(tenant, task))
 
     async def aresume(self, *, tenant: str | None = None, task: str | Task[..., Any] | None = None) -> bool:
         """`resume` for async code."""
-        return await self._app.arun(self.resuming(tenant, task))
+        return await self._engine.arun(self.resuming(tenant, task))
 
     def resuming(self, tenant: str | None, task: str | Task[..., Any] | None) -> Call[bool]:
         """The plan behind `resume`."""
@@ -155,15 +153,15 @@ class Queue:
 
         Tasks whose breaker has opened are among them.
         """
-        return self._app.run(self.listing_pauses())
+        return self._engine.run(self.listing_pauses())
 
     async def apauses(self) -> list[Pause]:
         """`pauses` for async code."""
-        return await self._app.arun(self.listing_pauses())
+        return await self._engine.arun(self.listing_pauses())
 
     def listing_pauses(self) -> Generator[Call[Any], Any, list[Pause]]:
         """The plan behind `pauses`."""
-        now_ms = yield from self._app.now_ms()
+        now_ms = yield from self._engine.now_ms()
         return (yield from pauses(self._keys, self.name, now_ms, (yield written(self._keys))))
 
     def limit(
@@ -185,7 +183,7 @@ class Queue:
         >>> queue.limit(task="shop.charge", rate="10/s")               # doctest: +SKIP
         >>> queue.limit(concurrency=50)                                # doctest: +SKIP
         """
-        self._app.run(self.limiting(tenant, task, concurrency, rate, burst))
+        self._engine.run(self.limiting(tenant, task, concurrency, rate, burst))
 
     async def alimit(
         self,
@@ -197,7 +195,7 @@ class Queue:
         burst: int | None = None,
     ) -> None:
         """`limit` for async code."""
-        await self._app.arun(self.limiting(tenant, task, concurrency, rate, burst))
+        await self._engine.arun(self.limiting(tenant, task, concurrency, rate, burst))
 
     def limiting(
         self,
@@ -209,16 +207,16 @@ class Queue:
     ) -> Generator[Call[Any], Any, bool]:
         """The plan behind `limit`: whether that changed anything."""
         name, wanted = self._scope(tenant, task), limit_of(concurrency, rate, burst)
-        yield from self._app.list_queue(self.name)
+        yield from self._engine.list_queue(self.name)
         return (yield from limits.limit(self._keys, name, wanted))
 
     def unlimit(self, tenant: str | None = None, *, task: str | Task[..., Any] | None = None) -> bool:
         """Take a limit away; what is paused stays so. True if there was one."""
-        return self._app.run(limits.unlimit(self._keys, self._scope(tenant, task)))
+        return self._engine.run(limits.unlimit(self._keys, self._scope(tenant, task)))
 
     async def aunlimit(self, tenant: str | None = None, *, task: str | Task[..., Any] | None = None) -> bool:
         """`unlimit` for async code."""
-        return await self._app.arun(limits.unlimit(self._keys, self._scope(tenant, task)))
+        return await self._engine.arun(limits.unlimit(self._keys, self._scope(tenant, task)))
 
     def _scope(self, tenant: str | None, task: str | Task[..., Any] | None) -> str:
         """What is paused or limited, by its name among the limits."""
@@ -230,33 +228,33 @@ class Queue:
 
     def limits(self) -> list[LimitInfo]:
         """What has a limit, is paused or has an open breaker, and how it stands: the queue, tasks, tenants."""
-        return self._app.run(limits.limits(self._keys))
+        return self._engine.run(limits.limits(self._keys))
 
     async def alimits(self) -> list[LimitInfo]:
         """`limits` for async code."""
-        return await self._app.arun(limits.limits(self._keys))
+        return await self._engine.arun(limits.limits(self._keys))
 
     def clear(self) -> int:
         """Remove all jobs that have not started; what runs goes on. How many there were."""
-        return self._app.run(self._clear())
+        return self._engine.run(self._clear())
 
     async def aclear(self) -> int:
         """`clear` for async code."""
-        return await self._app.arun(self._clear())
+        return await self._engine.arun(self._clear())
 
     def _clear(self) -> Generator[Call[Any], Any, int]:
         removed, posted = yield from queues.clear(self._keys)
         if posted:
-            yield from self._app.relay(self.name)
+            yield from self._engine.relay(self.name)
         return removed
 
     def jobs(self, state: str = "ready", *, offset: int = 0, limit: int = 50) -> list[JobRow]:
         """A page of jobs in one state: those that wait in the order they will run, ended ones newest first."""
-        return [row_of(one) for one in self._app.run(self._page(state, offset, limit))]
+        return [row_of(one) for one in self._engine.run(self._page(state, offset, limit))]
 
     async def ajobs(self, state: str = "ready", *, offset: int = 0, limit: int = 50) -> list[JobRow]:
         """`jobs` for async code."""
-        return [row_of(one) for one in await self._app.arun(self._page(state, offset, limit))]
+        return [row_of(one) for one in await self._engine.arun(self._page(state, offset, limit))]
 
     def _page(self, state: str, offset: int, limit: int) -> Call[list[queues.Listed]]:
         check_page(offset, limit)
@@ -264,14 +262,14 @@ class Queue:
 
     def take(self, n: int = 1, *, worker: str = "taker", lease: Duration | None = None) -> list[Lease]:
         """Claim up to `n` jobs for a loop of your own. Each must be done, retried or buried before its lease ends."""
-        return self._app.run(self._take(n, worker, lease))
+        return self._engine.run(self._take(n, worker, lease))
 
     async def atake(self, n: int = 1, *, worker: str = "taker", lease: Duration | None = None) -> list[Lease]:
         """`take` for async code."""
-        return await self._app.arun(self._take(n, worker, lease))
+        return await self._engine.arun(self._take(n, worker, lease))
 
     def _lending(self, lease: Duration | None) -> Limits:
-        settings = self._app.settings
+        settings = self._engine.settings
         span = settings.lease if lease is None else seconds(lease, what="lease")
         if span < 0.001:
             raise OptionError(f"lease: at least a millisecond is needed, found {lease!r}; else nobody ever holds it")
@@ -285,7 +283,7 @@ class Queue:
                 f"take: the worker's name is ASCII text without spaces, 200 characters at most, found {worker!r:.80}"
             )
         lending = self._lending(lease)
-        yield from self._app.list_queue(self.name)
+        yield from self._engine.list_queue(self.name)
         settled = Settled()
         leases: list[Lease] = []
         # A second time to tell what became of those that could not be taken, and to take others instead; and as often
@@ -294,7 +292,7 @@ class Queue:
             found: Turn = yield turn(self._keys, worker, lending, n - len(leases), settled)
             settled = Settled()
             for row in found.lost:  # of takers and workers that fell silent: decided by whoever comes by
-                settled.moved.append(self.recover(held_of(row[0], row[1], row[2], row[3]), found.now_ms))
+                settled.moved.append(recovered(self._engine, self.name, held_of(*row[:4]), found.now_ms))
             for index, (id, body) in enumerate(zip(found.ids, found.bodies, strict=True)):
                 claim, story = found.again.get(index, (f"1 {worker} {found.now_ms}".encode(), b""))
                 held = held_of(id, claim, body, story)
@@ -307,7 +305,7 @@ class Queue:
                         now_ms, why = found.now_ms, str(lacking)[:2000]
                         attempt = Attempt("refused", worker, now_ms, now_ms, lacking.error, why)
                         verdict = self._settled(held, now_ms, Unrunnable(lacking.reason, attempt))
-                refused = refusal(self._app, self.name, held, found.now_ms) if verdict is None else None
+                refused = refusal(self._engine, self.name, held, found.now_ms) if verdict is None else None
                 if refused is not None:
                     verdict = self._settled(held, found.now_ms, refused)
                 if verdict is not None:
@@ -315,17 +313,10 @@ class Queue:
                 else:
                     leases.append(Lease(self, held, lending))
             if 0 < found.errand_ms <= found.now_ms:
-                yield from self._app.relay(self.name)
+                yield from self._engine.relay(self.name)
             is_seen = len(leases) == n or not 0 < found.wake_ms <= found.now_ms
             if not settled.moved and is_seen:
                 return leases
-
-    def recover(self, held: Held, now_ms: int) -> Moved:
-        """What becomes of a job whose holder fell silent."""
-        lost = Attempt("lost", held.worker, held.since_ms, now_ms, message="its worker fell silent")
-        happened = CancelAsked() if held.cancel_asked else LeaseLost(lost)
-        policy, terms = self._app.terms_of(held.envelope, self.name)
-        return settle(held, decide(held.story, happened, policy, now_ms, random.random()), terms, now_ms)
 
     def _unfit(self, held: Held, now_ms: int) -> Moved | None:
         envelope = held.envelope
@@ -339,16 +330,16 @@ class Queue:
         return None
 
     def _settled(self, held: Held, now_ms: int, happened: Happened) -> Moved:
-        policy, terms = self._app.terms_of(held.envelope, self.name)
+        policy, terms = self._engine.terms_of(held.envelope, self.name)
         return settle(held, decide(held.story, happened, policy, now_ms, 0.5), terms, now_ms)
 
     def _settle(self, held: Held, outcome: Outcome, limits: Limits, result: bytes) -> Generator[Call[Any], Any, bool]:
-        now_ms = yield queues.server_time()
-        _, terms = self._app.terms_of(held.envelope, self.name)
+        now_ms = yield server_time()
+        _, terms = self._engine.terms_of(held.envelope, self.name)
         row = settle(held, outcome, terms, now_ms, result)
         answer: Turn = yield turn(self._keys, held.worker, limits, 0, Settled(moved=[row]))
         if 0 < answer.errand_ms <= answer.now_ms:
-            yield from self._app.relay(self.name)
+            yield from self._engine.relay(self.name)
         return not answer.refused
 
 
@@ -422,17 +413,17 @@ class Lease:
 
     def renew(self) -> bool:
         """Lengthen the lease by its full time from now; False if it was lost."""
-        return not self._queue._app.run(self._renewal()).lost
+        return not self._queue._engine.run(self._renewal()).lost
 
     async def arenew(self) -> bool:
         """`renew` for async code."""
-        return not (await self._queue._app.arun(self._renewal())).lost
+        return not (await self._queue._engine.arun(self._renewal())).lost
 
     def _renewal(self) -> Call[Renewed]:
         return renew(self._queue._keys, [(self.id, self._held.token)], self._limits.lease_ms)
 
     def _encoded(self, result: Any) -> bytes:
-        return _PLAIN.encode_result(result, limit=self._queue._app.settings.max_payload)
+        return _PLAIN.encode_result(result, limit=self._queue._engine.settings.max_payload)
 
     def _again(self, delay: Duration, reason: str) -> Outcome:
         attempt = Attempt("retried", self._held.worker, self._held.since_ms, message=_checked_reason(reason))
@@ -444,10 +435,10 @@ class Lease:
         return End(State.DEAD, reason, self._held.story.told(attempt, spent=1))
 
     def _run(self, outcome: Outcome, result: bytes = b"") -> bool:
-        return self._queue._app.run(self._queue._settle(self._held, outcome, self._limits, result))
+        return self._queue._engine.run(self._queue._settle(self._held, outcome, self._limits, result))
 
     async def _arun(self, outcome: Outcome, result: bytes = b"") -> bool:
-        return await self._queue._app.arun(self._queue._settle(self._held, outcome, self._limits, result))
+        return await self._queue._engine.arun(self._queue._settle(self._held, outcome, self._limits, result))
 
 
 def _done() -> Any:
@@ -475,33 +466,6 @@ def _checked_reason(reason: str) -> str:
     if not isinstance(reason, str):
         raise OptionError(f"reason: a text for people is needed, found {reason!r:.80}")
     return reason[:2000].encode(errors="backslashreplace").decode()
-
-
-def refusal(app: Relevo, queue: str, held: Held, now_ms: int) -> Happened | None:
-    """What happens to a job that may not run because of who made it, or for whom; None: it may."""
-    envelope = held.envelope
-    assert envelope is not None
-    signer = app.keys_of(queue).signer
-    if signer is not None and (error := verify_body(signer, held.id, held.body, envelope)):
-        why = f"{error}. If you know who made it, `relevo dead retry {held.id} --sign` runs it all the same"
-        return Unrunnable("bad_signature", Attempt("refused", held.worker, now_ms, now_ms, message=why[:2000]))
-    return None if envelope.headers is None else app.bus.refusal(queue, held, now_ms)
-
-
-def held_of(id: bytes, claim: bytes, body: bytes, story: bytes) -> Held:
-    """A job as a turn hands it out."""
-    holder = read_claim(claim)
-    assert holder is not None
-    return Held(
-        id.decode(),
-        holder.token,
-        body,
-        readable(body),
-        story_of(story),
-        holder.worker,
-        holder.since_ms,
-        holder.cancel_asked,
-    )
 
 
 def row_of(one: queues.Listed) -> JobRow:

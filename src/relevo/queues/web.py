@@ -43,11 +43,11 @@ class Cleared(Struct, frozen=True):
 async def list_all(desk: Desk, query: QueuePage) -> Page[QueueStats]:
     """All queues in use, by name, each with the number of jobs in each state."""
     names = (await desk.app.aqueues())[query.offset : query.offset + query.limit]
-    return Page.of(await desk.app.arun(_stats(desk.app, names)), query.offset, query.limit)
+    return Page.of(await desk.app.engine.arun(_stats(desk.app, names)), query.offset, query.limit)
 
 
 def _stats(app: Relevo, names: list[str]) -> Steps[list[QueueStats]]:
-    found: list[QueueStats] = yield Ahead(store.count(app.keys_of(name), name) for name in names)
+    found: list[QueueStats] = yield Ahead(store.count(app.engine.keys_of(name), name) for name in names)
     return found
 
 

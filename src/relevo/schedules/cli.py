@@ -115,7 +115,7 @@ def _last_run(app: Relevo, info: ScheduleInfo) -> view.LastRun | None:
     if not info.last_job:
         return None
     try:
-        job = Job[Any](app, info.last_job, info.queue).info()
+        job = Job[Any](app.engine, info.last_job, info.queue).info()
     except UnknownJob:  # it has ended, and its record has expired
         return view.LastRun(info.last_job, State.UNKNOWN, made_ms(info.last_job))
     return view.LastRun(info.last_job, job.state, job.ended_ms or job.started_ms or job.enqueued_ms)
@@ -128,12 +128,12 @@ def _fields(info: ScheduleInfo) -> dict[str, Any]:
 def _show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     handle = app.schedules.get(args.schedule)
     info, history = shown_schedule(app, handle.info()), handle.history(min(args.limit, store.RUNS_MAX))
-    standing = next(iter(app.run(store.look(app.keys_of(info.queue), [info.name]))), None)
+    standing = next(iter(app.engine.run(store.look(app.engine.keys_of(info.queue), [info.name]))), None)
     if standing is None:
         raise UnknownSchedule(f"no schedule {info.name!r:.80}: it was removed just now")
     ahead = list(islice(view.ticks(standing.schedule.when, info.next_ms), AHEAD))
     ids = dict.fromkeys(ran.job for ran in history if ran.job)
-    states = {id: Job[Any](app, id, info.queue).status() for id in ids}
+    states = {id: Job[Any](app.engine, id, info.queue).status() for id in ids}
     if args.json:
         runs = [{**msgspec.structs.asdict(ran), "state": states.get(ran.job)} for ran in history]
         more = {"seen_ms": standing.seen_ms, "options": view.options(standing), "ahead_ms": ahead, "history": runs}

@@ -25,7 +25,7 @@ from relevo.store.plan import Call
 from relevo.workflows.steps import Step
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 log = logging.getLogger("relevo.schedules")
 
@@ -35,7 +35,14 @@ _NOT_HERE = ("delay", "eta", "countdown", "name", "unique", "depends_on")
 _UNREADABLE_MS = 60_000
 
 
-def described(app: Relevo, name: str, call: Any, options: Mapping[str, Any], origin: model.Origin) -> model.Schedule:
+class Timetable:
+    """The schedules that decorators name."""
+
+    def __init__(self, _engine: Engine) -> None:
+        self.named: dict[str, model.Schedule] = {}
+
+
+def described(engine: Engine, name: str, call: Any, options: Mapping[str, Any], origin: model.Origin) -> model.Schedule:
     """The record of a schedule, from a task or a complete call of it and the options of both."""
     times = {option: value for option, value in options.items() if option in TIMES}
     others = {option: value for option, value in options.items() if option not in TIMES}
@@ -48,8 +55,8 @@ def described(app: Relevo, name: str, call: Any, options: Mapping[str, Any], ori
         task, args, kwargs = call, (), {}
     else:
         raise OptionError(f"a schedule runs a task, or a call such as report.s(7), found {call!r:.80}")
-    if task.app is not app:
-        raise OptionError(f"{task.target} is a task of the app {task.app.name!r}, not of {app.name!r}")
+    if task.engine is not engine:
+        raise OptionError(f"{task.target} is a task of the app {task.engine.name!r}, not of {engine.name!r}")
     if others:
         task = task.using(**others)
     chosen = task.options
@@ -57,7 +64,7 @@ def described(app: Relevo, name: str, call: Any, options: Mapping[str, Any], ori
         raise OptionError(
             f"{task.target}: delay, eta, name, unique and depends_on are options of one job, not of a schedule"
         )
-    body = task.body(task.signature.encode(args, kwargs, limit=app.settings.max_payload))
+    body = task.body(task.signature.encode(args, kwargs, limit=engine.settings.max_payload))
     return schedule_of(
         name=name,
         target=task.target,
@@ -73,35 +80,35 @@ def described(app: Relevo, name: str, call: Any, options: Mapping[str, Any], ori
     )
 
 
-def registering(app: Relevo, schedule: model.Schedule) -> Generator[Call[Any], Any, str]:
+def registering(engine: Engine, schedule: model.Schedule) -> Generator[Call[Any], Any, str]:
     """Register a schedule: 'new', 'changed' or 'same'. One that moved to another queue leaves the old one."""
     queue = schedule.queue
-    before: str | None = yield store.home(app.keys, schedule.name)
+    before: str | None = yield store.home(engine.keys, schedule.name)
     if before != queue:
-        yield store.settle_in(app.keys, schedule.name, queue)
+        yield store.settle_in(engine.keys, schedule.name, queue)
     if before is not None and before != queue:
-        yield store.unenroll(app.keys_of(before), schedule.name)
-    yield from app.list_queue(queue)
-    now_ms = yield from app.now_ms()
+        yield store.unenroll(engine.keys_of(before), schedule.name)
+    yield from engine.list_queue(queue)
+    now_ms = yield from engine.now_ms()
     code = ""
-    if schedule.origin != "call" and not (yield from _is_doubtful(app, schedule)):
+    if schedule.origin != "call" and not (yield from _is_doubtful(engine, schedule)):
         code = blake2b(msgspec.json.encode(schedule), digest_size=12).hexdigest()
-    said: str = yield store.enroll(app.keys_of(queue), schedule, next_after(schedule.when, now_ms), code)
+    said: str = yield store.enroll(engine.keys_of(queue), schedule, next_after(schedule.when, now_ms), code)
     if said == "changed":
-        yield from store.stay_suspended(app.keys_of(queue), schedule, now_ms)
+        yield from store.stay_suspended(engine.keys_of(queue), schedule, now_ms)
     # Somebody may have removed it meanwhile, or moved it, as workers of an older version do; and have been here before
     # us. Where nobody looks for it, it must not fire.
-    home: str | None = yield store.home(app.keys, schedule.name)
+    home: str | None = yield store.home(engine.keys, schedule.name)
     if home != queue:
-        yield store.unenroll(app.keys_of(queue), schedule.name)
+        yield store.unenroll(engine.keys_of(queue), schedule.name)
     return said
 
 
-def _is_doubtful(app: Relevo, schedule: model.Schedule) -> Generator[Call[Any], Any, bool]:
+def _is_doubtful(engine: Engine, schedule: model.Schedule) -> Generator[Call[Any], Any, bool]:
     """Whether a record is there that is not well signed: then what code or settings say takes its place."""
-    if not app.keyring:
+    if not engine.keyring:
         return False
-    for standing in (yield from store.look(app.keys_of(schedule.queue), [schedule.name])):
+    for standing in (yield from store.look(engine.keys_of(schedule.queue), [schedule.name])):
         if standing.signature_error:
             log.warning(
                 "schedule %s is registered again; its record was refused: %s", schedule.name, standing.signature_error
@@ -110,11 +117,11 @@ def _is_doubtful(app: Relevo, schedule: model.Schedule) -> Generator[Call[Any], 
     return False
 
 
-def signing_anew(app: Relevo) -> Generator[Call[Any], Any, int]:
+def signing_anew(engine: Engine) -> Generator[Call[Any], Any, int]:
     """Sign records anew that another key than the first has signed, which may be dropped before their next tick."""
-    count, homes = 0, (yield store.homes(app.keys))
+    count, homes = 0, (yield store.homes(engine.keys))
     for queue in dict.fromkeys(homes.values()):
-        keys, names = app.keys_of(queue), [name for name, home in homes.items() if home == queue]
+        keys, names = engine.keys_of(queue), [name for name, home in homes.items() if home == queue]
         for standing in (yield from store.look(keys, names)):
             if not standing.is_signed_by_first and not standing.signature_error:
                 yield store.enroll(keys, standing.schedule, standing.due_ms or 0, "")
@@ -122,35 +129,35 @@ def signing_anew(app: Relevo) -> Generator[Call[Any], Any, int]:
     return count
 
 
-def registering_all(app: Relevo) -> Generator[Call[Any], Any, None]:
+def registering_all(engine: Engine) -> Generator[Call[Any], Any, None]:
     """Register what decorators and settings name."""
-    if app.keyring:
-        yield from signing_anew(app)
-    for schedule in app.timetable.values():
-        yield from registering(app, schedule)
+    if engine.keyring:
+        yield from signing_anew(engine)
+    for schedule in engine.part(Timetable).named.values():
+        yield from registering(engine, schedule)
     wrong: ConfigurationError | None = None
-    for name, table in app.settings.schedules.items():
+    for name, table in engine.settings.schedules.items():
         try:
-            schedule = _of_settings(app, name, table)
+            schedule = _of_settings(engine, name, table)
         except (ConfigurationError, PayloadError) as error:  # the others shall run all the same
             wrong = ConfigurationError(f"schedule {name!r} of the settings: {error}")
         else:
-            yield from registering(app, schedule)
+            yield from registering(engine, schedule)
     if wrong is not None:
         raise wrong
 
 
-def _of_settings(app: Relevo, name: str, table: Mapping[str, Any]) -> model.Schedule:
+def _of_settings(engine: Engine, name: str, table: Mapping[str, Any]) -> model.Schedule:
     options = {key: value for key, value in table.items() if key not in ("task", "args", "kwargs")}
-    task = app.tasks.get(table["task"])
+    task = engine.tasks.get(table["task"])
     if task is None:
-        raise ConfigurationError(app.unknown_task(table["task"]))
+        raise ConfigurationError(engine.unknown_task(table["task"]))
     args, kwargs = tuple(table.get("args", ())), dict(table.get("kwargs", {}))
     call: Step[Any, Any] = Step(task, args, kwargs, takes_result=False)
-    return described(app, name, call, options, "settings")
+    return described(engine, name, call, options, "settings")
 
 
-def fire_due(app: Relevo, queue: str, name: str, text: bytes, now_ms: int) -> Generator[Call[Any], Any, int]:
+def fire_due(engine: Engine, queue: str, name: str, text: bytes, now_ms: int) -> Generator[Call[Any], Any, int]:
     """Fire what is due of a schedule, as `engine/take_outbox.lua` gave it: how many jobs were queued."""
     due_text, _, record = text.partition(b"\n")
     try:
@@ -158,24 +165,24 @@ def fire_due(app: Relevo, queue: str, name: str, text: bytes, now_ms: int) -> Ge
         due_ms = int(due_text)
     except (msgspec.DecodeError, ValueError, OptionError) as error:
         log.error("%s: schedule %s cannot be read: %s", queue, name, error)
-        yield store.postpone(app.keys_of(queue), name, now_ms + _UNREADABLE_MS)
+        yield store.postpone(engine.keys_of(queue), name, now_ms + _UNREADABLE_MS)
         return 0
-    signer = app.keys_of(queue).signer
+    signer = engine.keys_of(queue).signer
     if signer is not None and (wrong := signer.verify_object("schedule", name, record)):
         log.error("schedule %s does not fire, its record is refused: %s. Register it again, or remove it", name, wrong)
-        yield store.postpone(app.keys_of(queue), name, now_ms + _UNREADABLE_MS)
+        yield store.postpone(engine.keys_of(queue), name, now_ms + _UNREADABLE_MS)
         return 0
     firing = due(schedule, due_ms, now_ms)
     if firing.dropped:
         log.warning("schedule %s: %d ticks were missed and are not made up for", name, firing.dropped)
     ids: list[str] | None = yield fire(
-        app, schedule, firing.ticks, due_ms=due_ms, next_ms=firing.next_ms, dropped=firing.dropped
+        engine, schedule, firing.ticks, due_ms=due_ms, next_ms=firing.next_ms, dropped=firing.dropped
     )
     return len(ids or ())
 
 
 def fire(
-    app: Relevo,
+    engine: Engine,
     schedule: model.Schedule,
     ticks: Sequence[int],
     *,
@@ -184,13 +191,13 @@ def fire(
     dropped: int = 0,
 ) -> Call[list[str] | None]:
     """Queue the jobs of ticks, if `due_ms` is the one waited for (None: whatever is)."""
-    rows, keys = [], app.keys_of(schedule.queue)
+    rows, keys = [], engine.keys_of(schedule.queue)
     for tick_ms in ticks:
         body = bytes(schedule.body)[:-1] + b',"tk":%d' % tick_ms
         if schedule.expires is not None:
             body += b',"x":%d' % (tick_ms + round(schedule.expires * 1000))
         when = str(shifted(tick_ms, schedule)) if schedule.jitter and due_ms is not None else ""
-        id = app.new_id()
+        id = engine.new_id()
         if when:
             body += b',"d":%d' % max(1, int(when) - made_ms(id))
         body = body + b"}" if keys.signer is None else keys.signer.signed("job", id, body + b"}")

@@ -18,13 +18,13 @@ from relevo.errors import BadSignature, OptionError, UnknownSchedule
 from relevo.schedules import schedule as model
 from relevo.schedules import store
 from relevo.schedules.cron import Cron, explain, next_after
-from relevo.schedules.firing import fire
+from relevo.schedules.firing import Timetable, fire
 from relevo.schedules.schedule import TIMES, schedule_of
 from relevo.store.plan import Call
 from relevo.text.nearest import did_you_mean
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 Infos: TypeAlias = "list[ScheduleInfo]"
 Names: TypeAlias = "list[str]"
@@ -68,10 +68,10 @@ class ScheduleInfo(Struct, frozen=True):
 class Schedule:
     """One schedule. Cheap to make, keeps nothing but its name."""
 
-    __slots__ = ("_app", "name")
+    __slots__ = ("_engine", "name")
 
-    def __init__(self, app: Relevo, name: str) -> None:
-        self._app = app
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
         self.name = name
 
     def __repr__(self) -> str:
@@ -85,11 +85,11 @@ class Schedule:
 
     def info(self) -> ScheduleInfo:
         """Everything known about it; UnknownSchedule if there is none."""
-        return self._app.run(self._info())
+        return self._engine.run(self._info())
 
     async def ainfo(self) -> ScheduleInfo:
         """`info` for async code."""
-        return await self._app.arun(self._info())
+        return await self._engine.arun(self._info())
 
     def pause(self, *, reason: str = "", by: str = "", until: Until = None) -> bool:
         """Fire no more ticks. False if it was paused already.
@@ -97,27 +97,27 @@ class Schedule:
         With `until`, a duration or an aware datetime, it goes on with the first tick after that, by the server's clock.
         `reason` and `by` are shown to whoever looks.
         """
-        return self._app.run(self._pause(reason, by, until))
+        return self._engine.run(self._pause(reason, by, until))
 
     async def apause(self, *, reason: str = "", by: str = "", until: Until = None) -> bool:
         """`pause` for async code."""
-        return await self._app.arun(self._pause(reason, by, until))
+        return await self._engine.arun(self._pause(reason, by, until))
 
     def resume(self) -> bool:
         """Go on with the next tick; those of the pause are not made up for. False if it was not paused."""
-        return self._app.run(self._resume())
+        return self._engine.run(self._resume())
 
     async def aresume(self) -> bool:
         """`resume` for async code."""
-        return await self._app.arun(self._resume())
+        return await self._engine.arun(self._resume())
 
     def run_now(self) -> Job[Any]:
         """Queue one job of it now. Its ticks stay as they are."""
-        return self._app.run(self._run_now())
+        return self._engine.run(self._run_now())
 
     async def arun_now(self) -> Job[Any]:
         """`run_now` for async code."""
-        return await self._app.arun(self._run_now())
+        return await self._engine.arun(self._run_now())
 
     def edit(self, **changes: Any) -> ScheduleInfo:
         """Change when it fires: cron, every, tz, overlap, missed, missed_limit, jitter.
@@ -125,40 +125,40 @@ class Schedule:
         The change stands until the code that made it changes. For other arguments or options of its jobs call
         `app.schedule(name, task, …)` again.
         """
-        return self._app.run(self._edit(changes))
+        return self._engine.run(self._edit(changes))
 
     async def aedit(self, **changes: Any) -> ScheduleInfo:
         """`edit` for async code."""
-        return await self._app.arun(self._edit(changes))
+        return await self._engine.arun(self._edit(changes))
 
     def remove(self) -> bool:
         """Remove it and its history; jobs that it queued stay. False if there was none.
 
         One that a decorator or the settings name comes back with the next worker: pause it instead.
         """
-        return self._app.run(self._remove())
+        return self._engine.run(self._remove())
 
     async def aremove(self) -> bool:
         """`remove` for async code."""
-        return await self._app.arun(self._remove())
+        return await self._engine.arun(self._remove())
 
     def history(self, limit: int = 20) -> list[store.Ran]:
         """What it did of late, newest first: ticks that fired, were skipped or dropped."""
-        return self._app.run(self._history(limit))
+        return self._engine.run(self._history(limit))
 
     async def ahistory(self, limit: int = 20) -> list[store.Ran]:
         """`history` for async code."""
-        return await self._app.arun(self._history(limit))
+        return await self._engine.arun(self._history(limit))
 
     # plans
     def _standing(self) -> Generator[Call[Any], Any, store.Standing]:
-        app = self._app
-        queue: str | None = yield store.home(app.keys, self.name)
+        engine = self._engine
+        queue: str | None = yield store.home(engine.keys, self.name)
         if queue is not None:
-            found = yield from store.look(app.keys_of(queue), [self.name])
+            found = yield from store.look(engine.keys_of(queue), [self.name])
             if found:
                 return found[0]
-        names = yield store.homes(app.keys)
+        names = yield store.homes(engine.keys)
         raise UnknownSchedule(f"no schedule {self.name!r:.80}{did_you_mean(self.name, names)}")
 
     def _believed(self, standing: store.Standing) -> model.Schedule:
@@ -169,35 +169,35 @@ class Schedule:
 
     def _info(self) -> Generator[Call[Any], Any, ScheduleInfo]:
         standing = yield from self._standing()
-        now_ms = yield from self._app.now_ms()
-        return _info(self._app, standing, (yield from _stale_before(self._app, now_ms)), now_ms)
+        now_ms = yield from self._engine.now_ms()
+        return _info(self._engine, standing, (yield from _stale_before(self._engine, now_ms)), now_ms)
 
     def _pause(self, reason: str, by: str, until: Until) -> Generator[Call[Any], Any, bool]:
         note = note_of(reason, by)
         schedule = (yield from self._standing()).schedule
-        ends_ms = ends_of(until, (yield from self._app.now_ms()))
+        ends_ms = ends_of(until, (yield from self._engine.now_ms()))
         due_ms = next_after(schedule.when, ends_ms) if ends_ms else 0
-        keys = self._app.keys_of(schedule.queue)
+        keys = self._engine.keys_of(schedule.queue)
         changed = yield store.suspend(keys, self.name, pause=True, due_ms=due_ms, ends_ms=ends_ms, note=note)
         return bool(changed)
 
     def _resume(self) -> Generator[Call[Any], Any, bool]:
         schedule = (yield from self._standing()).schedule
-        now_ms = yield from self._app.now_ms()
-        keys = self._app.keys_of(schedule.queue)
+        now_ms = yield from self._engine.now_ms()
+        keys = self._engine.keys_of(schedule.queue)
         changed = yield store.suspend(keys, self.name, pause=False, due_ms=next_after(schedule.when, now_ms))
         return bool(changed)
 
     def _run_now(self) -> Generator[Call[Any], Any, Job[Any]]:
-        app = self._app
+        engine = self._engine
         schedule = self._believed((yield from self._standing()))
-        yield from app.list_queue(schedule.queue)
-        now_ms = yield from app.now_ms()
-        ids = yield fire(app, schedule, [now_ms], due_ms=None)
+        yield from engine.list_queue(schedule.queue)
+        now_ms = yield from engine.now_ms()
+        ids = yield fire(engine, schedule, [now_ms], due_ms=None)
         if not ids:
             raise UnknownSchedule(f"no schedule {self.name!r:.80}: it was removed just now")
-        task = app.tasks.get(schedule.target)
-        return Job(app, ids[0], schedule.queue, task.signature.decode_result if task else None)
+        task = engine.tasks.get(schedule.target)
+        return Job(engine, ids[0], schedule.queue, task.signature.decode_result if task else None)
 
     def _edit(self, changes: Mapping[str, Any]) -> Generator[Call[Any], Any, ScheduleInfo]:
         for change in changes:
@@ -208,75 +208,75 @@ class Schedule:
                 )
         before = self._believed((yield from self._standing()))
         after = _edited(before, changes)
-        now_ms = yield from self._app.now_ms()
-        keys = self._app.keys_of(before.queue)
+        now_ms = yield from self._engine.now_ms()
+        keys = self._engine.keys_of(before.queue)
         yield store.enroll(keys, after, next_after(after.when, now_ms), "")
         yield from store.stay_suspended(keys, after, now_ms)
         return (yield from self._info())
 
     def _remove(self) -> Generator[Call[Any], Any, bool]:
-        app = self._app
-        queue: str | None = yield store.home(app.keys, self.name)
+        engine = self._engine
+        queue: str | None = yield store.home(engine.keys, self.name)
         if queue is None:
             return False
-        gone: bool = yield store.unenroll(app.keys_of(queue), self.name)
-        yield store.move_out(app.keys, self.name)
+        gone: bool = yield store.unenroll(engine.keys_of(queue), self.name)
+        yield store.move_out(engine.keys, self.name)
         # Once more, for one who registered it between the two: it would fire, and nobody would find it.
-        yield store.unenroll(app.keys_of(queue), self.name)
+        yield store.unenroll(engine.keys_of(queue), self.name)
         return gone
 
     def _history(self, limit: int) -> Generator[Call[Any], Any, list[store.Ran]]:
         if not 1 <= limit <= store.RUNS_MAX:
             raise OptionError(f"history: 1 to {store.RUNS_MAX} entries, found {limit!r:.60}")
         schedule = (yield from self._standing()).schedule
-        ran: list[store.Ran] = yield store.history(self._app.keys_of(schedule.queue), self.name, limit)
+        ran: list[store.Ran] = yield store.history(self._engine.keys_of(schedule.queue), self.name, limit)
         return ran
 
 
 class Schedules:
     """All schedules of an app: `app.schedules`."""
 
-    def __init__(self, app: Relevo) -> None:
-        self._app = app
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def list(self) -> Infos:
         """All of them, by name."""
-        return self._app.run(self._list())
+        return self._engine.run(self._list())
 
     async def alist(self) -> Infos:
         """`list` for async code."""
-        return await self._app.arun(self._list())
+        return await self._engine.arun(self._list())
 
     def get(self, name: str) -> Schedule:
         """A schedule by its name. Nothing is asked yet."""
-        return Schedule(self._app, name)
+        return Schedule(self._engine, name)
 
     def remove_stale(self) -> Names:
         """Remove those that a decorator or the settings once named and none does any more: their names."""
-        return self._app.run(self._remove_stale())
+        return self._engine.run(self._remove_stale())
 
     async def aremove_stale(self) -> Names:
         """`remove_stale` for async code."""
-        return await self._app.arun(self._remove_stale())
+        return await self._engine.arun(self._remove_stale())
 
     def _list(self) -> Generator[Call[Any], Any, Infos]:
-        app = self._app
+        engine = self._engine
         by_queue: dict[str, Names] = {}
-        homes: dict[str, str] = yield store.homes(app.keys)
+        homes: dict[str, str] = yield store.homes(engine.keys)
         for name, queue in homes.items():
             by_queue.setdefault(queue, []).append(name)
-        now_ms = yield from app.now_ms()
-        stale_before = yield from _stale_before(app, now_ms)
+        now_ms = yield from engine.now_ms()
+        stale_before = yield from _stale_before(engine, now_ms)
         found: Infos = []
         for queue, names in by_queue.items():
-            standings = yield from store.look(app.keys_of(queue), names)
-            found += [_info(app, standing, stale_before, now_ms) for standing in standings]
+            standings = yield from store.look(engine.keys_of(queue), names)
+            found += [_info(engine, standing, stale_before, now_ms) for standing in standings]
         return sorted(found, key=lambda info: info.name)
 
     def _remove_stale(self) -> Generator[Call[Any], Any, Names]:
         stale = [info.name for info in (yield from self._list()) if info.stale]
         for name in stale:
-            yield from Schedule(self._app, name)._remove()
+            yield from Schedule(self._engine, name)._remove()
         return stale
 
 
@@ -293,16 +293,16 @@ def _edited(before: model.Schedule, changes: Mapping[str, Any]) -> model.Schedul
     return schedule_of(**{**kept, "jitter": before.jitter, **times, **changes})
 
 
-def _stale_before(app: Relevo, now_ms: int) -> Generator[Call[Any], Any, int]:
+def _stale_before(engine: Engine, now_ms: int) -> Generator[Call[Any], Any, int]:
     """Schedules of code that nobody has named since then are stale; 0: none is."""
-    alive, _ = yield from workers.roll(app.keys, now_ms)
+    alive, _ = yield from workers.roll(engine.keys, now_ms)
     return now_ms - STALE_MS if alive else 0  # with no worker at all, nobody could have named them
 
 
-def _info(app: Relevo, standing: store.Standing, stale_before: int, now_ms: int) -> ScheduleInfo:
+def _info(engine: Engine, standing: store.Standing, stale_before: int, now_ms: int) -> ScheduleInfo:
     schedule = standing.schedule
     has_ended = standing.until_ms is not None and standing.until_ms <= now_ms
-    is_named = schedule.origin == "call" or schedule.name in app.timetable
+    is_named = schedule.origin == "call" or schedule.name in engine.part(Timetable).named
     when, body = schedule.when, msgspec.json.decode(schedule.body)
     written, zone = (when.expression, when.tz) if isinstance(when, Cron) else (f"{when.seconds:.12g}s", "")
     return ScheduleInfo(

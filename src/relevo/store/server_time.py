@@ -27,3 +27,8 @@ class ServerTime:
             ahead_ms = (yield from ask()) - asked * 1000
             self._known = (ahead_ms, asked + LOOK_EVERY)
         return int(time.monotonic() * 1000 + ahead_ms)
+
+
+def server_time() -> Call[int]:
+    """The server's clock, in milliseconds."""
+    return Call([b"TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)

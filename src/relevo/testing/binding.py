@@ -55,10 +55,10 @@ def _bound(app: Relevo, url: str | None) -> Iterator[TestKit]:
         ours = f"{{{prefix}:*"
         used = url or stack.enter_context(server())
         stack.enter_context(app.rebound(url=used, prefix=prefix, clock_key=_CLOCK_KEY))
-        stack.callback(remove, app.run, ours)
+        stack.callback(remove, app.engine.run, ours)
         clock = Clock(app, _CLOCK_KEY)
         stack.callback(clock._shift_to, clock._shift_ms())  # of an enclosing binding, which shares the clock
-        kit = TestKit(app, clock, lambda: leaks(app.run, ours))
+        kit = TestKit(app, clock, lambda: leaks(app.engine.run, ours))
         yield kit
         left = kit.leaks()  # not after a failure of the test, whose error matters more
         assert not left, f"left on the server without an end: {', '.join(left)}"

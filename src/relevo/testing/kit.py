@@ -52,20 +52,22 @@ class Clock:
         A running worker takes this for a changed clock: it keeps its jobs.
         """
         self._shift_to(self._shift_ms() + milliseconds(by, what="clock.move"))
-        now_ms = self._app.run(self._app.now_ms())
-        alive, _ = self._app.run(roll(self._app.keys, now_ms))
+        now_ms = self._app.engine.run(self._app.engine.now_ms())
+        alive, _ = self._app.engine.run(roll(self._app.engine.keys, now_ms))
         if not alive:
             for queue in self._app.queues():
-                self._app.run(Call([b"SET", self._app.keys_of(queue).key("contact"), f"{now_ms} 0", b"EX", 60]))
+                self._app.engine.run(
+                    Call([b"SET", self._app.engine.keys_of(queue).key("contact"), f"{now_ms} 0", b"EX", 60])
+                )
 
     def _shift_ms(self) -> int:
-        return int(self._app.run(Call([b"GET", self._key], lambda reply: reply or b"0")))
+        return int(self._app.engine.run(Call([b"GET", self._key], lambda reply: reply or b"0")))
 
     def _shift_to(self, ms: int) -> None:
         if ms:
-            self._app.run(Call([b"SET", self._key, ms, b"PX", CLOCK_TTL_MS]))
+            self._app.engine.run(Call([b"SET", self._key, ms, b"PX", CLOCK_TTL_MS]))
         else:
-            self._app.run(Call([b"DEL", self._key]))
+            self._app.engine.run(Call([b"DEL", self._key]))
 
 
 class TestKit:

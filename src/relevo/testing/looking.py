@@ -12,10 +12,10 @@ from relevo.app import Relevo
 from relevo.engine.handle import JobInfo
 from relevo.engine.ids import made_ms
 from relevo.engine.job import Envelope
+from relevo.engine.lists import known_queues
 from relevo.engine.task import Task
 from relevo.errors import OptionError, PayloadError
 from relevo.queues import store as queues
-from relevo.queues.lists import known_queues
 from relevo.text.nearest import did_you_mean
 
 Which: TypeAlias = Task[..., Any] | Callable[..., Any] | str | None
@@ -31,10 +31,10 @@ def waiting(app: Relevo, which: Which = None) -> list[JobInfo]:
     """All jobs that are ready, scheduled, or waiting for others."""
     target = None if which is None else _target(app, which)
     found = []
-    for queue in app.run(known_queues(app)):  # includes queues of services that this app does not serve
+    for queue in app.engine.run(known_queues(app.engine)):  # includes queues of services that this app does not serve
         for state in ("ready", "scheduled", "waiting"):
             offset = 0
-            while page := app.run(queues.page(app.keys_of(queue), state, offset, 1000)):
+            while page := app.engine.run(queues.page(app.engine.keys_of(queue), state, offset, 1000)):
                 offset += len(page)
                 found += [_info(one, queue) for one in page]
     return [row for row in found if target is None or row.task == target]

@@ -18,14 +18,14 @@ from relevo.bus.conversation_store import Left, clean, forget, made, noted
 from relevo.engine.ids import made_ms
 from relevo.engine.job import State
 from relevo.engine.job_store import Seen, look, readable
+from relevo.engine.lists import bus_queues
 from relevo.errors import OptionError, ServerRefused
 from relevo.queues import store as queues
-from relevo.queues.lists import bus_queues
 from relevo.store.plan import Ahead, Call
 from relevo.text.names import is_bus_name, parse
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 log = logging.getLogger("relevo.bus")
 
@@ -74,24 +74,24 @@ def _task(given: Any) -> str:
     return given
 
 
-def _queues_of(app: Relevo, task: str, *, everywhere: bool) -> Generator[Call[Any], Any, list[str]]:
+def _queues_of(engine: Engine, task: str, *, everywhere: bool) -> Generator[Call[Any], Any, list[str]]:
     """The queues that hold something of a conversation, as the bus noted them; notes may be lost, so `everywhere`
     looks in all queues.
     """
-    names: list[str] = yield noted(app.bus_keys, task)
+    names: list[str] = yield noted(engine.bus_keys, task)
     if not everywhere:
         return [name for name in names if is_bus_name(name)]
-    return list(dict.fromkeys([*names, *(yield from bus_queues(app))]))
+    return list(dict.fromkeys([*names, *(yield from bus_queues(engine))]))
 
 
-def listing(app: Relevo, task: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Made]]:
+def listing(engine: Engine, task: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Made]]:
     """What was made on behalf of a conversation and still exists: oldest first."""
     task = _task(task)
-    names = yield from _queues_of(app, task, everywhere=True)
+    names = yield from _queues_of(engine, task, everywhere=True)
     found: list[Made] = []
-    ids = yield Ahead(made(app.keys_of(name), task) for name in names)
+    ids = yield Ahead(made(engine.keys_of(name), task) for name in names)
     pairs = [(name, id) for name, here in zip(names, ids, strict=True) for id in here][:LISTED]
-    seen: list[Seen] = yield Ahead(look(app.keys_of(name), id) for name, id in pairs)
+    seen: list[Seen] = yield Ahead(look(engine.keys_of(name), id) for name, id in pairs)
     for (name, id), one in zip(pairs, seen, strict=True):
         if one.state is State.UNKNOWN:
             continue  # done, and no record was kept
@@ -103,22 +103,22 @@ def listing(app: Relevo, task: str) -> Generator[Call[Any] | Ahead[Any], Any, li
 
 
 def cleaning(
-    app: Relevo, task: str, *, dead: bool = False, dry_run: bool = False, everywhere: bool = True
+    engine: Engine, task: str, *, dead: bool = False, dry_run: bool = False, everywhere: bool = True
 ) -> Generator[Call[Any] | Ahead[Any], Any, Cleaned]:
     """Remove the remains of a conversation, each queue in one step. Messages in use stay, and so do dead letters.
 
     Queues without access are left to their own services, and to the expiry of what is in them.
     """
     task = _task(task)
-    names = yield from _queues_of(app, task, everywhere=everywhere)
+    names = yield from _queues_of(engine, task, everywhere=everywhere)
     looked: dict[str, Left] = {}
     for name in names:
         with suppress(ServerRefused):
-            looked[name] = yield from clean(app.keys_of(name), task, dead=dead, dry_run=dry_run)
+            looked[name] = yield from clean(engine.keys_of(name), task, dead=dead, dry_run=dry_run)
     done = {name: left for name, left in looked.items() if left != Left()}
     emptied = [name for name, left in looked.items() if not left.living and not left.dead]
     if emptied and not dry_run:
-        yield forget(app.bus_keys, task, emptied)
+        yield forget(engine.bus_keys, task, emptied)
     report = Cleaned(task, done, dry_run)
     if done:
         log.info(
@@ -147,11 +147,11 @@ class Tally(Struct, frozen=True):
     swept: int = 0
 
 
-def tallies(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, dict[str, Tally]]:
+def tallies(engine: Engine) -> Generator[Call[Any] | Ahead[Any], Any, dict[str, Tally]]:
     """How many objects of each kind were made, and what became of them, from the counters of all queues of the bus."""
-    names = yield from bus_queues(app)
-    stats: list[queues.QueueStats] = yield Ahead(queues.count(app.keys_of(name), name) for name in names)
-    past: list[bytes] = yield Call([b"HGETALL", app.bus_keys.key("stats")])
+    names = yield from bus_queues(engine)
+    stats: list[queues.QueueStats] = yield Ahead(queues.count(engine.keys_of(name), name) for name in names)
+    past: list[bytes] = yield Call([b"HGETALL", engine.bus_keys.key("stats")])
     return tallied(past, stats)
 
 

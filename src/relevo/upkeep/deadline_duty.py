@@ -12,7 +12,7 @@ from relevo.errors import StoreError
 from relevo.upkeep.deadlines import expiring
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 #: Seconds between two sweeps of an app: not urgent, since callers of a request measure the deadline themselves.
 EVERY = 60.0
@@ -21,8 +21,8 @@ EVERY = 60.0
 class DeadlineSweeper:
     """The sweep as a duty of one worker."""
 
-    def __init__(self, app: Relevo, worker: str) -> None:
-        self._app = app
+    def __init__(self, engine: Engine, worker: str) -> None:
+        self._engine = engine
         self._worker = worker
         self._offsets: dict[str, int] = {}
 
@@ -35,6 +35,6 @@ class DeadlineSweeper:
 
     async def run_once(self) -> int:
         """Sweep; returns the number of ended jobs, 0 if another worker swept in this interval."""
-        if not await self._app.arun(take_turn(self._app.keys.swept, self._worker, EVERY)):
+        if not await self._engine.arun(take_turn(self._engine.keys.swept, self._worker, EVERY)):
             return 0
-        return await self._app.arun(expiring(self._app, self._offsets))
+        return await self._engine.arun(expiring(self._engine, self._offsets))

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from relevo.engine.job_store import readable
+from relevo.engine.lists import known_queues
 from relevo.errors import ServerRefused
-from relevo.queues.lists import known_queues
 from relevo.store.plan import Call
 from relevo.text.names import is_pool_name
 from relevo.upkeep import store
@@ -17,31 +17,31 @@ from relevo.upkeep.rules import Verdict
 from relevo.upkeep.run import Part, Run
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 #: Jobs of one queue and state that one run checks, from the head; the next run continues from there.
 MOST_LOOKS = 2_500
 
 
-def expiring(app: Relevo, offsets: dict[str, int]) -> Generator[Call[Any], Any, int]:
+def expiring(engine: Engine, offsets: dict[str, int]) -> Generator[Call[Any], Any, int]:
     """End expired jobs in queues that no worker has served in the last minute; returns their number.
 
     `offsets`: the position in each long queue at which the last run stopped; updated.
     """
-    run = Run(app, (yield from app.now_ms()), dry_run=False)
-    names = [name for name in (yield from known_queues(app)) if not is_pool_name(name)]
+    run = Run(engine, (yield from engine.now_ms()), dry_run=False)
+    names = [name for name in (yield from known_queues(engine)) if not is_pool_name(name)]
     for name in names:
-        keys = app.keys_of(name)
+        keys = engine.keys_of(name)
         with suppress(ServerRefused):  # it may be out of reach
             if (yield Call([b"EXISTS", keys.key("contact")])) == 0 and (yield Call([b"EXISTS", keys.key("jobs")])):
                 yield from run.guarded(keys, name, _expiring_queue(run, name, offsets))  # type: ignore[misc]  # no Ask here
     if run.to_relay:
-        yield from app.relay(*run.to_relay)
+        yield from engine.relay(*run.to_relay)
     return len(run.report().purged)
 
 
 def _expiring_queue(run: Run, name: str, offsets: dict[str, int]) -> Part:
-    keys = run.app.keys_of(name)
+    keys = run.engine.keys_of(name)
     for state, first in (("scheduled", 0), ("ready", offsets.pop(name, 0))):
         offset, looked, has_more = first, 0, True
         while has_more and looked < MOST_LOOKS:

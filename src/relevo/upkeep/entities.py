@@ -24,7 +24,7 @@ def purging_entities(run: Run, pool: Pool) -> Part:
     rules = run.ages.of_pool(pool.name)
     census: store.Census = yield store.census(pool.keys)
     if census.total and not run.dry_run:
-        yield from run.app.list_pool(pool.name)  # while it is not empty
+        yield from run.engine.list_pool(pool.name)  # while it is not empty
     calls = HookCalls(run, pool)
     for state in sorted(census.counts):
         rule = rules.get(state)
@@ -87,7 +87,7 @@ def _act(run: Run, pool: Pool, entity: Entity, verdict: Verdict) -> Generator[Ca
         age, limit = spoken((run.now_ms - entity.since_ms) // 1000), spoken(verdict.limit_ms / 1000)
         gone = ", and it does not exist any more" if verdict.reason.startswith("gone_") else ""
         why = Reason(verdict.reason, "Stale", f"{entity.state} for {age}, the limit is {limit}{gone}", how="purged")
-        letter = run.app.new_id()
+        letter = run.engine.new_id()
         answer = yield store.expel(pool.keys, pool.name, entity.id, entity.state, letter, why, pool.keeping, {}, only)
     else:
         answer = yield store.shift(pool.keys, entity.id, entity.state, verdict.then, {}, only)

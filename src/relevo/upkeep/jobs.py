@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
+from relevo.engine.admission import held_of, recovered
 from relevo.engine.job import Attempt, State
 from relevo.engine.job_store import read_claim, readable, story_of
 from relevo.engine.outcome import End
 from relevo.engine.settle import Held, settle
 from relevo.engine.turn import Limits, Settled, fitting, turn
 from relevo.limits.pause_store import pauses, written
-from relevo.queues.queue import Queue, held_of
 from relevo.store.plan import Call
 from relevo.text.durations import spoken
 from relevo.upkeep import store
@@ -44,7 +44,7 @@ def purging_jobs(run: Run, name: str) -> Part:
 
 def _standing(run: Run, name: str) -> Generator[Call[Any], Any, Standing]:
     """The queue's pauses, and whether it is served: read once, not for each job."""
-    keys = run.app.keys_of(name)
+    keys = run.engine.keys_of(name)
     rows: list[bytes] = yield written(keys)
     found = (yield from pauses(keys, name, run.now_ms, rows)) if rows else []
     # A custom loop serves the queue without being a worker.
@@ -67,7 +67,7 @@ def _border_ms(run: Run, state: str, rules: dict[str, Rule]) -> int | None:
 
 
 def _state(run: Run, name: str, state: str, rules: dict[str, Rule], before_ms: int, standing: Standing) -> Part:
-    keys = run.app.keys_of(name)
+    keys = run.engine.keys_of(name)
     offset: int = (yield store.walked(keys)) if state == "ready" else 0
     started, looked, acted, has_more = offset, 0, 0, True
     while has_more and acted < MOST and looked < WALK:
@@ -119,7 +119,7 @@ def acting(run: Run, name: str, rows: list[tuple[E, store.Act]]) -> Generator[Ca
     count = 0
     for some in _parts(rows):
         acts = [act for _, act in some]
-        answer = yield store.purge(run.app.keys_of(name), run.me, acts, run.app.settings.dead_max)
+        answer = yield store.purge(run.engine.keys_of(name), run.me, acts, run.engine.settings.dead_max)
         if answer is None:
             raise LockLost
         done, posted = answer
@@ -151,7 +151,7 @@ def _ending(run: Run, name: str, entry: JobEntry) -> store.Ending:
     seen = entry.seen
     claim = read_claim(seen.claim)
     held = Held(entry.id, claim.token if claim else 0, seen.body, readable(seen.body), story_of(seen.story))
-    _, terms = run.app.terms_of(held.envelope, name)
+    _, terms = run.engine.terms_of(held.envelope, name)
     row = settle(held, _outcome(run, entry, held), terms, run.now_ms, queue_from=entry.state)
     return store.Ending(row.verb, row.ms, row.text, row.name, row.follow_id, row.follow_priority, row.follow_body)
 
@@ -168,10 +168,10 @@ def _outcome(run: Run, entry: JobEntry, held: Held) -> End:
 
 def _recover(run: Run, name: str, entries: Sequence[JobEntry]) -> Generator[Call[Any], Any, int]:
     """Recover jobs of dead workers and decide about them as any worker would."""
-    app, keys, queue = run.app, run.app.keys_of(name), Queue(run.app, name)
+    engine, keys = run.engine, run.engine.keys_of(name)
     shortest_ms = min(entry.verdict.limit_ms for entry in entries)
     held = [(entry.id, entry.seen.score) for entry in entries]
-    taken = yield store.recover(keys, run.me, held, lease_ms=app.lease_ms, limit_ms=shortest_ms)
+    taken = yield store.recover(keys, run.me, held, lease_ms=engine.lease_ms, limit_ms=shortest_ms)
     if taken is None:
         raise LockLost
     settled = Settled()
@@ -179,10 +179,10 @@ def _recover(run: Run, name: str, entries: Sequence[JobEntry]) -> Generator[Call
         if row is None:
             run.spared += 1
             continue
-        settled.moved.append(queue.recover(held_of(entry.id.encode(), *row), run.now_ms))
+        settled.moved.append(recovered(engine, name, held_of(entry.id.encode(), *row), run.now_ms))
         run.note("queue", name, entry)
     count = len(settled.moved)
-    lending = Limits(app.lease_ms, 0, app.settings.done_max, app.settings.dead_max)
+    lending = Limits(engine.lease_ms, 0, engine.settings.done_max, engine.settings.dead_max)
     while settled.moved:
         answer = yield turn(keys, f"purge-{run.me}", lending, 0, settled.cut())
         if 0 < answer.errand_ms <= answer.now_ms:

@@ -23,7 +23,7 @@ def purging_orphans(run: Run, name: str) -> Part:
     rule = run.ages.of_queue(name)["orphaned"]
     if rule.age_ms is None:
         return
-    keys = run.app.keys_of(name)
+    keys = run.engine.keys_of(name)
     began: store.Place = yield store.combed(keys)
     place: store.Place | None = began
     looked, held_at, seen = 0, 0, set[str]()

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from relevo.engine.lists import known_queues, listed_pools, listed_queues
 from relevo.engine.workers import queues_served
-from relevo.pools.pool import Pool
-from relevo.queues.lists import known_queues
+from relevo.pools.pool import Pool, pool_of
 from relevo.store.plan import Call
 from relevo.text.names import is_pool_name
 from relevo.upkeep.asking import acall_hook, call_hook
@@ -23,25 +23,25 @@ from relevo.upkeep.report import PurgeReport, log_report
 from relevo.upkeep.run import Ask, Part, Run
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 
 Steps: TypeAlias = Generator[Call[Any] | Ask, Any, PurgeReport]
 
 
 def purging(
-    app: Relevo, *, dry_run: bool, queue: str | None = None, watch: Callable[[int], None] | None = None
+    engine: Engine, *, dry_run: bool, queue: str | None = None, watch: Callable[[int], None] | None = None
 ) -> Steps:
     """The plan of one run; `performed` also answers its `Ask` steps."""
-    run = Run(app, (yield from app.now_ms()), dry_run=dry_run, watch=watch)
-    run.served = yield from queues_served(app.keys)
-    names, pools = yield from _meant(app, queue)
+    run = Run(engine, (yield from engine.now_ms()), dry_run=dry_run, watch=watch)
+    run.served = yield from queues_served(engine.keys)
+    names, pools = yield from _meant(engine, queue)
     for name in names:
-        yield from run.guarded(app.keys_of(name), name, _purging_queue(run, name))
+        yield from run.guarded(engine.keys_of(name), name, _purging_queue(run, name))
     for pool in pools:
         yield from run.guarded(pool.keys, pool.name, purging_entities(run, pool))
     if run.to_relay:  # at the end, so that delivered notifications do not change entries that are still to be checked
-        yield from app.relay(*run.to_relay)
+        yield from engine.relay(*run.to_relay)
     report = run.report()
     log_report(report)
     return report
@@ -53,24 +53,24 @@ def _purging_queue(run: Run, name: str) -> Part:
     yield from purging_jobs(run, name)
 
 
-def _meant(app: Relevo, queue: str | None) -> Generator[Call[Any], Any, tuple[list[str], list[Pool]]]:
+def _meant(engine: Engine, queue: str | None) -> Generator[Call[Any], Any, tuple[list[str], list[Pool]]]:
     """The queues and pools of a run. Bus queues are purged by the apps that serve them, or by name."""
-    pools: list[str] = yield from app.listed_pools()
+    pools: list[str] = yield from listed_pools(engine)
     if queue is None:
-        listed = [name for name in (yield from app.listed_queues()) if not is_pool_name(name)]
-        return listed, [app.pool(name) for name in pools]
-    app.keys_of(queue)  # refuses an invalid name
-    named = [pool for pool in map(app.pool, pools) if queue in (pool.name, pool.queue)]
+        listed = [name for name in (yield from listed_queues(engine)) if not is_pool_name(name)]
+        return listed, [pool_of(engine, name) for name in pools]
+    engine.keys_of(queue)  # refuses an invalid name
+    named = [pool for pool in (pool_of(engine, pool) for pool in pools) if queue in (pool.name, pool.queue)]
     return [] if is_pool_name(queue) else [queue], named
 
 
-def purgeable(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
+def purgeable(engine: Engine) -> Generator[Call[Any], Any, list[str]]:
     """All names to which a run can be limited: queues in use, and pools by both of their names."""
-    pools = [app.pool(name) for name in (yield from app.listed_pools())]
-    return [*(yield from known_queues(app)), *(name for pool in pools for name in (pool.name, pool.queue))]
+    pools = [pool_of(engine, name) for name in (yield from listed_pools(engine))]
+    return [*(yield from known_queues(engine)), *(name for pool in pools for name in (pool.name, pool.queue))]
 
 
-def performed(app: Relevo, plan: Steps) -> PurgeReport:
+def performed(engine: Engine, plan: Steps) -> PurgeReport:
     """Execute a run, blocking."""
     answer: Any = None
     error: BaseException | None = None
@@ -82,12 +82,12 @@ def performed(app: Relevo, plan: Steps) -> PurgeReport:
             return report
         answer = error = None
         try:
-            answer = call_hook(step) if isinstance(step, Ask) else app.run(step)
+            answer = call_hook(step) if isinstance(step, Ask) else engine.run(step)
         except BaseException as raised:  # noqa: BLE001  # the plan releases its lock and raises it again
             error = raised
 
 
-async def aperformed(app: Relevo, plan: Steps) -> PurgeReport:
+async def aperformed(engine: Engine, plan: Steps) -> PurgeReport:
     """Execute a run on the running event loop."""
     answer: Any = None
     error: BaseException | None = None
@@ -99,6 +99,6 @@ async def aperformed(app: Relevo, plan: Steps) -> PurgeReport:
             return report
         answer = error = None
         try:
-            answer = await acall_hook(step) if isinstance(step, Ask) else await app.arun(step)
+            answer = await acall_hook(step) if isinstance(step, Ask) else await engine.arun(step)
         except BaseException as raised:  # noqa: BLE001  # as above
             error = raised

@@ -13,7 +13,7 @@ from relevo.upkeep.purge import aperformed, purging
 from relevo.upkeep.report import PurgeReport
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 log = logging.getLogger("relevo.purge")
 
@@ -21,13 +21,13 @@ log = logging.getLogger("relevo.purge")
 class Purger:
     """The purge as a duty of one worker."""
 
-    def __init__(self, app: Relevo, worker: str) -> None:
-        self._app = app
+    def __init__(self, engine: Engine, worker: str) -> None:
+        self._engine = engine
         self._worker = worker
 
     async def run(self) -> None:
         """Purge when it is due, until cancelled. Checks more often, in case the worker whose turn it was has died."""
-        every, is_logged = self._app.settings.purge_every, False
+        every, is_logged = self._engine.settings.purge_every, False
         while True:
             await asyncio.sleep(min(60.0, every / 4) * random.uniform(0.5, 1.0))
             try:
@@ -41,7 +41,7 @@ class Purger:
 
     async def run_once(self) -> PurgeReport | None:
         """Purge, or only report (setting "observe"); None if another worker did so in this interval."""
-        settings = self._app.settings
-        if not await self._app.arun(take_turn(self._app.keys.purged, self._worker, settings.purge_every)):
+        settings = self._engine.settings
+        if not await self._engine.arun(take_turn(self._engine.keys.purged, self._worker, settings.purge_every)):
             return None
-        return await aperformed(self._app, purging(self._app, dry_run=settings.purge == "observe"))
+        return await aperformed(self._engine, purging(self._engine, dry_run=settings.purge == "observe"))

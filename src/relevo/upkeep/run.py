@@ -19,7 +19,7 @@ from relevo.upkeep.report import Held, Purged, PurgeReport, Uncertain
 from relevo.upkeep.rules import Verdict, ages_of
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 #: Entries of one queue or pool and state that one run acts on; bounds the run and its report.
 MOST = 10_000
@@ -57,13 +57,15 @@ class LockLost(Exception):
 class Run:
     """The findings of one run over some queues and pools."""
 
-    def __init__(self, app: Relevo, now_ms: int, *, dry_run: bool, watch: Callable[[int], None] | None = None) -> None:
-        self.app = app
+    def __init__(
+        self, engine: Engine, now_ms: int, *, dry_run: bool, watch: Callable[[int], None] | None = None
+    ) -> None:
+        self.engine = engine
         self.now_ms = now_ms
         self.dry_run = dry_run
         self._watch = watch
-        self.me = app.new_id()
-        self.ages = ages_of(app.settings.purge_ages)
+        self.me = engine.new_id()
+        self.ages = ages_of(engine.settings.purge_ages)
         #: Queues with outbox messages to relay.
         self.to_relay: dict[str, None] = {}
         #: Queues that live workers serve.

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from relevo.bus.event_store import relay_events
 from relevo.bus.subscription_store import SWEPT, Subscription, Swept, subscriptions, sweep
+from relevo.engine.list_store import unlist
 from relevo.errors import ServerRefused
 from relevo.queues import store as queues
 from relevo.store.plan import Ahead, Call
@@ -22,7 +23,7 @@ from relevo.text.names import is_bus_name
 from relevo.upkeep.locks import lock, unlock
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 log = logging.getLogger("relevo.bus")
 
@@ -57,33 +58,33 @@ class SweepReport(Struct, frozen=True):
         return sum(one.what in ("removed", "would be removed") for one in self.orphans)
 
 
-def sweeping(app: Relevo, *, dry_run: bool) -> Generator[Call[Any] | Ahead[Any], Any, SweepReport]:
+def sweeping(engine: Engine, *, dry_run: bool) -> Generator[Call[Any] | Ahead[Any], Any, SweepReport]:
     """Look once, and remove unless it is a dry run."""
-    me = app.new_id()
-    if not dry_run and not (yield lock(app.bus_keys, me, LOCK_MS)):
+    me = engine.new_id()
+    if not dry_run and not (yield lock(engine.bus_keys, me, LOCK_MS)):
         return SweepReport((), dry_run, skipped=True)
-    now_ms = yield from app.now_ms()
-    found = yield from _subscriptions(app, now_ms, dry_run=dry_run)
-    found += yield from _queues(app, now_ms, dry_run=dry_run)
+    now_ms = yield from engine.now_ms()
+    found = yield from _subscriptions(engine, now_ms, dry_run=dry_run)
+    found += yield from _queues(engine, now_ms, dry_run=dry_run)
     if not dry_run:
-        yield from relay_events(app.bus_keys, app.keys_of, app.settings.dead_max)
-        yield unlock(app.bus_keys, me)
+        yield from relay_events(engine.bus_keys, engine.keys_of, engine.settings.dead_max)
+        yield unlock(engine.bus_keys, me)
         for one in found:
             level = logging.WARNING if one.what == "warned" else logging.INFO
             log.log(level, "%s %s: %s; %s", one.kind, one.name, one.reason, one.what)
     return SweepReport(tuple(found), dry_run)
 
 
-def _subscriptions(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any], Any, list[Orphan]]:
+def _subscriptions(engine: Engine, now_ms: int, *, dry_run: bool) -> Generator[Call[Any], Any, list[Orphan]]:
     if dry_run:
-        listed: list[Subscription] = yield subscriptions(app.bus_keys)
+        listed: list[Subscription] = yield subscriptions(engine.bus_keys)
         # A durable subscription is removed only after a warning, however long all workers were away.
         removed = [one for one in listed if _ends_ms(one) <= now_ms and (one.until_ms or one.warned)]
         warned = [one for one in listed if not one.until_ms and not one.warned and _half_ms(one) <= now_ms]
     else:
         removed, warned = [], []
         while True:
-            swept: Swept = yield sweep(app.bus_keys)
+            swept: Swept = yield sweep(engine.bus_keys)
             removed += swept.removed
             warned += swept.warned
             if len(swept.removed) + len(swept.warned) < SWEPT:
@@ -108,18 +109,18 @@ def _half_ms(one: Subscription) -> int:
     return one.seen_ms + one.inactive_ms // 2
 
 
-def _queues(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any], Any, list[Orphan]]:
+def _queues(engine: Engine, now_ms: int, *, dry_run: bool) -> Generator[Call[Any], Any, list[Orphan]]:
     """Queues of the bus that were unused for long. An empty one has no keys: only its name is removed from the list."""
-    before_ms = now_ms - round(app.settings.orphan_age * 1000)
-    key = app.bus_keys.key("queues")
+    before_ms = now_ms - round(engine.settings.orphan_age * 1000)
+    key = engine.bus_keys.key("queues")
     rows: list[bytes] = yield Call([b"ZRANGEBYSCORE", key, b"-inf", before_ms, b"WITHSCORES", b"LIMIT", 0, 1000])
     pairs = zip(rows[::2], rows[1::2], strict=True)
     names = [(name.decode(errors="replace"), int(float(used))) for name, used in pairs]
-    names = [(name, used) for name, used in names if is_bus_name(name) and app.can_be_queue(name)]
+    names = [(name, used) for name, used in names if is_bus_name(name) and engine.can_be_queue(name)]
     found = []
     for name, used in names:
         try:
-            one: queues.QueueStats = yield queues.count(app.keys_of(name), name)
+            one: queues.QueueStats = yield queues.count(engine.keys_of(name), name)
         except ServerRefused:
             continue  # no access: its own services handle it
         why = f"unused for {spoken((now_ms - used) / 1000)}"
@@ -132,7 +133,7 @@ def _queues(app: Relevo, now_ms: int, *, dry_run: bool) -> Generator[Call[Any], 
         elif dry_run:
             what = _removal(dry_run=True)
         else:
-            what = "removed" if (yield queues.unlist(key, name, used)) else "kept: it was used just now"
+            what = "removed" if (yield unlist(key, name, used)) else "kept: it was used just now"
         found.append(Orphan("queue", name, used, why, what))
     return found
 

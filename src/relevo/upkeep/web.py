@@ -50,7 +50,7 @@ class Purging(Struct, frozen=True):
 async def purge(desk: Desk, query: Purge) -> Did[Purging]:
     """Find what is in its state for too long, and end, move or remove it; a dry run gives exactly the same list."""
     if query.queue:
-        known = await desk.app.arun(purgeable(desk.app))
+        known = await desk.app.engine.arun(purgeable(desk.app.engine))
         if query.queue not in known:
             raise not_there("queue or pool in use", query.queue, known)
     details = {"queue": query.queue or None}

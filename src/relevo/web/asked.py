@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from relevo.engine.lists import known_queues
 from relevo.errors import OptionError
-from relevo.queues.lists import known_queues
 from relevo.queues.queue import Queue
 from relevo.text.masking import HIDDEN, is_masked
 from relevo.web.problems import invalid, not_there
@@ -44,7 +44,10 @@ async def queue_in_use(desk: Desk, name: str) -> Queue:
 
 async def queues_in_use(desk: Desk) -> set[str]:
     """Names of queues that are in use, or that a task of the code has."""
-    return {*await desk.app.arun(known_queues(desk.app)), *(task.options.queue for task in desk.app.tasks.values())}
+    return {
+        *await desk.app.engine.arun(known_queues(desk.app.engine)),
+        *(task.options.queue for task in desk.app.tasks.values()),
+    }
 
 
 async def if_named(desk: Desk, name: str) -> str | None:

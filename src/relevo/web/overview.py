@@ -62,8 +62,8 @@ async def health(desk: Desk, query: Cached) -> Health:
 @get("/workers")
 async def workers(desk: Desk) -> Workers:
     """The workers of the app."""
-    now_ms = await desk.app.arun(desk.app.now_ms())
-    alive, silent = await desk.app.arun(roll(desk.app.keys, now_ms))
+    now_ms = await desk.app.engine.arun(desk.app.engine.now_ms())
+    alive, silent = await desk.app.engine.arun(roll(desk.app.engine.keys, now_ms))
     return Workers(alive, silent)
 
 

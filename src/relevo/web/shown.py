@@ -60,14 +60,14 @@ def shown_schedule(app: Relevo, info: ScheduleInfo, *, all: bool = True) -> Sche
 
 
 def _marked(app: Relevo, queue: str, target: str) -> tuple[str, ...]:
-    task = app.task_for(queue, target)
+    task = app.engine.task_for(queue, target)
     return app.settings.mask if task is None else (*app.settings.mask, *task.options.secret)
 
 
 def _arguments(
     app: Relevo, queue: str, target: str, args: Any, kwargs: Any, *, is_fed: bool, all: bool
 ) -> tuple[Any, Any]:
-    task = app.task_for(queue, target)
+    task = app.engine.task_for(queue, target)
     if task is None and not all:
         # Which of its arguments its authors marked, and what is in which place, is known where its code is.
         return args and [HIDDEN] * len(args), kwargs and dict.fromkeys(kwargs, HIDDEN)

@@ -83,14 +83,14 @@ def run_on_loop(main: Coroutine[Any, Any, int]) -> int:
 
 def contact_of(app: Relevo, worker: Worker) -> Contact:
     """The contact data of a worker."""
-    source = app.client.source
-    addresses = tuple(app.keys_of(queue).address for queue in worker.queues)
+    source = app.engine.client.source
+    addresses = tuple(app.engine.keys_of(queue).address for queue in worker.queues)
     settings = app.settings
     return Contact(
         source.url,
         str(source.data_dir),
         addresses,
-        app.lease_ms,
+        app.engine.lease_ms,
         settings.grace,
         worker.id,
         app.name,
@@ -103,11 +103,11 @@ def contact_of(app: Relevo, worker: Worker) -> Contact:
 async def _warn_of_an_ill_server(app: Relevo) -> None:
     """Log at the start what may lose jobs later: eviction, no AOF, a full disk."""
     try:
-        facts = await asyncio.to_thread(gather, lambda call: app.client.run(call, patience=0))
+        facts = await asyncio.to_thread(gather, lambda call: app.engine.client.run(call, patience=0))
     except StoreError:
         return  # the lanes log the lost connection and retry
     for verdict in judge(facts):
-        if verdict.name == "eviction" and not app.client.source.check.is_off:
+        if verdict.name == "eviction" and not app.engine.client.source.check.is_off:
             continue  # logged when the worker connected
         if verdict.level in (Level.WARNING, Level.CRITICAL):
             level = logging.ERROR if verdict.level is Level.CRITICAL else logging.WARNING
@@ -139,7 +139,7 @@ async def work(app: Relevo, order: Order) -> int:
         os.close(order.word_fd)
     duties = [asyncio.create_task(_watch_memory(worker, order.max_memory))] if order.max_memory else []
     if order.pulse and ledger is not None:
-        duties.append(asyncio.create_task(Pulse(app, ledger).run(), name="relevo pulse"))
+        duties.append(asyncio.create_task(Pulse(app.engine, ledger).run(), name="relevo pulse"))
     log.info(
         "worker %s: app %s, queues %s, %d at once", worker.id, app.name, ", ".join(worker.queues), worker.concurrency
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from relevo.engine.admission import held_of, recovered
 from relevo.engine.carried import TAKES, InputLacking, with_inputs
 from relevo.engine.ids import made_ms
 from relevo.engine.job import Attempt, Envelope, Record, State, Story, write
@@ -40,7 +41,6 @@ from relevo.engine.signed_ends import done_signature_field
 from relevo.engine.turn import MOST, Limits, Note, Settled, Turn, leave, note, renew, rest, turn
 from relevo.errors import OutOfMemory, StoreError
 from relevo.limits.breaker_duty import Trips
-from relevo.queues.queue import held_of
 from relevo.store.aio import AsyncDriver
 from relevo.store.plan import Call
 from relevo.store.replies import SlotMoving
@@ -75,19 +75,19 @@ class Lane:
     """The turns of one queue."""
 
     def __init__(self, worker: Worker, queue: str, number: int, driver: AsyncDriver) -> None:
-        app = worker.app
+        engine = worker.engine
         self.queue = queue
         #: its place among the worker's lanes
         self.number = number
-        self.keys = app.keys_of(queue)
+        self.keys = engine.keys_of(queue)
         self._signer = self.keys.signer
         self.settled = Settled()
         self._worker = worker
         self._hands = worker.hands
         self._intake = worker.intake
         self._driver = driver
-        self._limits = Limits(app.lease_ms, IDLE_MS, app.settings.done_max, app.settings.dead_max)
-        longest = max(app.settings.result_ttl, app.settings.failure_ttl)
+        self._limits = Limits(engine.lease_ms, IDLE_MS, engine.settings.done_max, engine.settings.dead_max)
+        longest = max(engine.settings.result_ttl, engine.settings.failure_ttl)
         self._notes_ttl_ms = max(60_000, round(longest * 1000))
         self._loop = asyncio.get_running_loop()
         self._kick = asyncio.Event()
@@ -115,9 +115,9 @@ class Lane:
         self._skew_ms = 0
         self._clock = ServerClock()
         self._repair: asyncio.Task[None] | None = None
-        self.errands = Errands(app, queue, driver, self._errands_done)
+        self.errands = Errands(engine, queue, driver, self._errands_done)
         #: how long its jobs waited and ran
-        self.timings = Timings(app.keys_of(known_as(queue)))
+        self.timings = Timings(engine.keys_of(known_as(queue)))
         #: jobs that are offered to other workers, and what becomes of them if none takes them
         self._offered: dict[str, tuple[Held, End]] = {}
         self._trips = Trips(self.keys, queue, driver)
@@ -346,7 +346,7 @@ class Lane:
 
     async def _set_back(self, step_ms: int, now_ms: int) -> None:
         try:
-            await repair(self._worker.app, self.queue, self._driver, step_ms, now_ms, IDLE_MS)
+            await repair(self._worker.engine, self.queue, self._driver, step_ms, now_ms, IDLE_MS)
         except StoreError as error:
             log.warning("%s: what waits for a time is %.0f s late: %s", self.queue, step_ms / 1000, error)
         self.wake()
@@ -407,7 +407,7 @@ class Lane:
         if held.worker == self._worker.id:
             self._keep(held)
             return
-        row = self._worker.app.queue(self.queue).recover(held, now_ms)
+        row = recovered(self._worker.engine, self.queue, held, now_ms)
         self.settled.moved.append(row)
         self._worker.aftermath.note_lost(held, row.verb, self.queue, now_ms)
         log.warning("%s: job %s was taken back from %s, which fell silent", self.queue, held.id, held.worker)
@@ -430,7 +430,7 @@ class Lane:
 
     def _conclude(self, held: Held, happened: Happened, result: bytes = b"", not_kept: str = "") -> Outcome:
         now_ms = self.now_ms()
-        policy, terms = self._worker.app.terms_of(held.envelope, self.queue)
+        policy, terms = self._worker.engine.terms_of(held.envelope, self.queue)
         outcome = decide(held.story, happened, policy, now_ms, random.random())
         if policy.breaker is not None and held.envelope is not None and speaks_against_task(happened, outcome):
             self._trips.count(held.envelope.target, policy.breaker, outcome)
@@ -454,7 +454,7 @@ class Lane:
         now_ms = self.now_ms()
         if held.envelope is not None and held.envelope.headers is not None:
             self._note_message(held, held.envelope.headers, end, now_ms)
-        _, terms = self._worker.app.terms_of(held.envelope, self.queue)
+        _, terms = self._worker.engine.terms_of(held.envelope, self.queue)
         self.settled.moved.append(settle(held, end, terms, now_ms))
         self._kick.set()
 
@@ -496,7 +496,7 @@ class Lane:
             self._tasks_ended.append(task)
 
     def _spared_ms(self, envelope: Envelope) -> int:
-        return 0 if self._worker.app.client.source.is_cluster else spared_ms(envelope, self.now_ms())
+        return 0 if self._worker.engine.client.source.is_cluster else spared_ms(envelope, self.now_ms())
 
     def _done_head(self, target: str, since_ms: int) -> bytes:
         """A record up to the result. Jobs that came together mostly also end in the same millisecond."""
@@ -512,7 +512,7 @@ class Lane:
 
     def handing_back(self, runs: Sequence[Run]) -> Call[Turn]:
         """A turn that hands jobs back as if they had not been taken, for the keeper, who does not wait for the loop."""
-        terms_of = self._worker.app.terms_of
+        terms_of = self._worker.engine.terms_of
         rows = [settle(run.held, GiveBack(), terms_of(run.held.envelope, self.queue)[1], 0) for run in runs]
         return turn(self.keys, self._worker.id, self._limits, 0, Settled(moved=rows))
 

@@ -6,16 +6,16 @@ import importlib
 import time
 from typing import Any
 
-from relevo.app import Relevo
+from relevo.engine.admission import refusal
 from relevo.engine.carried import TAKES
 from relevo.engine.context import JobContext
+from relevo.engine.engine import Engine
 from relevo.engine.job import NO_KWARGS, Attempt, Envelope
 from relevo.engine.message import Headers
 from relevo.engine.outcome import CancelAsked, Happened, Refused, Route, TooLate, UnknownTarget, Unrunnable
 from relevo.engine.settle import Held
 from relevo.engine.task import Task
 from relevo.errors import PayloadError
-from relevo.queues.queue import refusal
 from relevo.text.names import is_bus_name
 from relevo.worker.capture import Capture
 from relevo.worker.offers import Offer, offer_of
@@ -25,18 +25,18 @@ from relevo.worker.run import Run
 class Intake:
     """Knows which targets may run here: registered tasks, and plain functions of allowed modules. Nothing else."""
 
-    def __init__(self, app: Relevo, worker: str) -> None:
-        self._app = app
+    def __init__(self, engine: Engine, worker: str) -> None:
+        self._engine = engine
         self._worker = worker
-        self._is_signed = bool(app.keyring)
-        self._log_max = app.settings.log_max
+        self._is_signed = bool(engine.keyring)
+        self._log_max = engine.settings.log_max
         self._functions: dict[str, Task[..., Any]] = {}
         self._offers: dict[str, Offer] = {}
 
     def offer(self, queue: str) -> Offer:
         """What this worker knows of a queue."""
         if queue not in self._offers:
-            self._offers[queue] = offer_of(self._app, queue, self._worker)
+            self._offers[queue] = offer_of(self._engine, queue, self._worker)
         return self._offers[queue]
 
     def run_of(self, lane: Any, queue: str, held: Held, now_ms: int) -> Run | Happened:
@@ -46,14 +46,14 @@ class Intake:
             return Unrunnable("unreadable", self._attempt("unreadable", now_ms, "the body is not an envelope"))
         is_bus = ":" in queue and is_bus_name(queue)
         if (envelope.headers is not None or self._is_signed) and envelope.takes not in TAKES:
-            refused = refusal(self._app, queue, held, now_ms)
+            refused = refusal(self._engine, queue, held, now_ms)
             if refused is not None:
                 return refused
         if held.cancel_asked:
             return CancelAsked()
         if envelope.expires_ms is not None and now_ms > envelope.expires_ms:
             return TooLate()
-        task = self._app.task_for(queue, envelope.target)
+        task = self._engine.task_for(queue, envelope.target)
         if task is None and is_bus:  # nothing but its actions can be called through a service's queue
             text = f"no handler for {envelope.target!r:.100} on {queue}"
             return UnknownTarget(self._attempt("unknown_task", now_ms, text), self._route(queue, envelope))
@@ -80,7 +80,7 @@ class Intake:
             envelope.name,
             envelope.tenant,
             envelope.tags,
-            _app=self._app,
+            _engine=self._engine,
             _token=held.token,
         )
         limit, ttl = envelope.timeout, envelope.result_ttl  # what the caller chose, else what the task says
@@ -128,10 +128,10 @@ class Intake:
             return known
         module, colon, name = target.partition(":")
         if not colon:
-            return UnknownTarget(self._attempt("unknown_task", now_ms, self._app.unknown_task(target)), route)
+            return UnknownTarget(self._attempt("unknown_task", now_ms, self._engine.unknown_task(target)), route)
         # A plain function named by its import path. Only allowed modules are ever imported: a forged job naming
         # os:system must find nothing to call.
-        if not self._app.allows(module) or not name.isidentifier():
+        if not self._engine.allows(module) or not name.isidentifier():
             text = f"{target!r:.100} is not in a module this app allows"
             return Refused("forbidden_target", self._attempt("refused", now_ms, text), route)
         try:
@@ -140,7 +140,7 @@ class Intake:
                 raise AttributeError(f"{name} is not a function of {module}")
         except (ImportError, AttributeError) as error:
             return UnknownTarget(self._attempt("unknown_task", now_ms, f"{target}: {error}"), route)
-        task = self._functions[target] = self._app.function(func)
+        task = self._functions[target] = self._engine.function(func)
         return task
 
     def _attempt(self, how: str, now_ms: int, message: str, error: str = "") -> Attempt:

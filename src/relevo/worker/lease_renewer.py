@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import TypeVar
 
-from relevo.app import Relevo
+from relevo.engine.engine import Engine
 from relevo.engine.turn import MOST, renew
 from relevo.errors import StoreError
 from relevo.store.plan import Call
@@ -32,17 +32,17 @@ class Keeper:
 
     def __init__(
         self,
-        app: Relevo,
+        engine: Engine,
         hands: Hands,
         lanes: Sequence[Lane],
         watch: Watch,
     ) -> None:
-        self._app = app
+        self._engine = engine
         self._hands = hands
         self._lanes = lanes
         self._watch = watch
         self._loop = asyncio.get_running_loop()
-        self._every = app.settings.lease / 3
+        self._every = engine.settings.lease / 3
         #: Lanes that could not be renewed last time. They come last, so that the others need not wait for their node.
         self._unreached: set[Lane] = set()
         self._stop = threading.Event()
@@ -94,7 +94,7 @@ class Keeper:
             if faults.ACTIVE:
                 faults.at("renewing")
             asked = time.monotonic()
-            lost, cancelled, now_ms = self._perform(renew(lane.keys, part, self._app.lease_ms))
+            lost, cancelled, now_ms = self._perform(renew(lane.keys, part, self._engine.lease_ms))
             self._loop.call_soon_threadsafe(lane.heed_clock, asked, time.monotonic(), now_ms)
             renewed += len(part) - len(lost)
             if lost or cancelled:
@@ -104,7 +104,7 @@ class Keeper:
     def _perform(self, call: Call[T]) -> T:
         # Where one server is away the others may be, too: it is tried again soon, and no lane waits for all before it.
         patience = 0 if self._unreached else self._every / 2
-        return self._app.client.blocking.perform(call, patience=patience)
+        return self._engine.client.blocking.perform(call, patience=patience)
 
     def _hand_back(self) -> None:
         """The loop is blocked: jobs that wait for it are for other workers."""

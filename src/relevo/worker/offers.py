@@ -13,8 +13,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from relevo.app import Relevo
+from relevo.bus.bus import Bus
 from relevo.codec.digest import short
+from relevo.engine.engine import Engine
 from relevo.engine.outcome import Route
 from relevo.engine.task import Task
 from relevo.text.names import is_bus_name, shared_queue
@@ -52,15 +53,15 @@ class Offer(Struct, frozen=True):
         return Route(name, self.targets.get(target, ""))
 
 
-def offer_of(app: Relevo, queue: str, worker: str) -> Offer:
+def offer_of(engine: Engine, queue: str, worker: str) -> Offer:
     """The offer of this worker for a queue."""
     known: dict[str, Task[..., Any]] = {}
-    bus = app.bus
+    bus = engine.part(Bus)
     if not is_bus_name(queue):
-        known = {**app.built_in, **app.tasks}
+        known = {**engine.built_in, **engine.tasks}
         targets = _digests(known)
-        if app.settings.allow:
-            targets[ANY] = _functions(app, worker)
+        if engine.settings.allow:
+            targets[ANY] = _functions(engine, worker)
         return Offer(targets)
     if ":notifications:" in queue:
         subscribed = bus.subscriptions.get(queue) or bus.subscriptions.get(shared_queue(queue))
@@ -76,11 +77,11 @@ def _digests(tasks: dict[str, Task[..., Any]]) -> dict[str, str]:
     return {name: task.signature.digest for name, task in tasks.items() if name.isprintable() and len(name) <= LONGEST}
 
 
-def _functions(app: Relevo, worker: str) -> str:
+def _functions(engine: Engine, worker: str) -> str:
     """The digest of the allowed modules' sources: any function of them may be a job."""
-    found = hashlib.sha1(repr(sorted(app.settings.allow)).encode(), usedforsecurity=False)
+    found = hashlib.sha1(repr(sorted(engine.settings.allow)).encode(), usedforsecurity=False)
     count = 0
-    for module in sorted(app.settings.allow):
+    for module in sorted(engine.settings.allow):
         for path in _files_of(module):
             count += 1
             if count > MOST_FILES:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from relevo.app import Relevo
+from relevo.engine.engine import Engine
 from relevo.engine.outbox import Errands as Taken
 from relevo.engine.outbox import deliver, relay, take_errands
 from relevo.errors import OutOfMemory, StoreError
@@ -25,8 +25,8 @@ AGAIN = 1.0
 class Errands:
     """The errands of one queue, one round at a time. Any worker may do them: what is told twice changes nothing."""
 
-    def __init__(self, app: Relevo, queue: str, driver: AsyncDriver, on_done: Callable[[], None]) -> None:
-        self._app = app
+    def __init__(self, engine: Engine, queue: str, driver: AsyncDriver, on_done: Callable[[], None]) -> None:
+        self._engine = engine
         self._queue = queue
         self._driver = driver
         self._on_done = on_done
@@ -84,8 +84,8 @@ class Errands:
 
     async def run_once(self) -> tuple[int, int, int]:
         """Do what is due: how many errands, when the next one is (0: there is none), what time it is."""
-        app, finished, done = self._app, list[str](), 0
-        keys, dead_max = app.keys_of(self._queue), app.settings.dead_max
+        engine, finished, done = self._engine, list[str](), 0
+        keys, dead_max = engine.keys_of(self._queue), engine.settings.dead_max
         while True:
             taken: Taken = await self._perform(take_errands(keys, finished, ticks=True))
             if not taken.ids:
@@ -94,19 +94,19 @@ class Errands:
                 faults.at("errand_taken")
             pairs = list(zip(taken.ids, taken.texts, strict=True))
             letters = [(id, text) for id, text in pairs if not id.startswith("@")]
-            finished, onward = await self._perform(deliver(app.keys_of, keys, letters, dead_max))
+            finished, onward = await self._perform(deliver(engine.keys_of, keys, letters, dead_max))
             for id, text in pairs:
                 if id.startswith("@"):
                     await self._fire(id[1:], text, taken.now_ms)
             if faults.ACTIVE:
                 faults.at("errand_done")
             if onward - {self._queue}:  # queues that nobody here may serve
-                await self._perform(relay(app.keys_of, onward - {self._queue}, dead_max))
+                await self._perform(relay(engine.keys_of, onward - {self._queue}, dead_max))
             done += len(taken.ids)
 
     async def _fire(self, name: str, text: bytes, now_ms: int) -> None:
         try:
-            await self._perform(fire_due(self._app, self._queue, name, text, now_ms))
+            await self._perform(fire_due(self._engine, self._queue, name, text, now_ms))
         except OutOfMemory as error:  # it is due again in a moment; letters, which free memory, go on
             log.warning("schedule %s cannot fire: %s", name, error)
 

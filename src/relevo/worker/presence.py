@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from relevo.bus.bus import Bus
 from relevo.bus.event_store import relay_events
 from relevo.bus.serving import offered
 from relevo.bus.subscription_store import subscribe, unsubscribe
+from relevo.engine.lists import tidying
 from relevo.engine.offers_store import SERVE_EVERY, TASKS_FULL_EVERY, Known, retire, serve, serve_tasks, stay
 from relevo.engine.workers import WorkerInfo, forget_lost, gone, listed, present
 from relevo.errors import FormatError, StoreError
-from relevo.queues.lists import tidying
 from relevo.upkeep.sweeping import sweeping
 
 if TYPE_CHECKING:
@@ -40,10 +41,10 @@ class Presence:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._app = worker.app
-        self._driver = worker.app.client.driver()
+        self._engine = worker.engine
+        self._driver = worker.engine.client.driver()
         #: queue -> action -> description
-        self._offers = offered(worker.app, worker.queues)
+        self._offers = offered(worker.engine, worker.queues)
         self._known = {
             queue: Known(offer.build, offer.text) for queue in worker.queues for offer in (worker.intake.offer(queue),)
         }
@@ -51,7 +52,7 @@ class Presence:
         self._full_at = dict.fromkeys((queue for queue in worker.queues if queue not in self._offers), 0.0)
         self._subscriptions = [
             one
-            for subscribed in worker.app.bus.subscriptions.values()
+            for subscribed in worker.engine.part(Bus).subscriptions.values()
             if (one := subscribed.registered(worker.id)).queue in worker.queues
         ]
         self._sweep_at = 0.0
@@ -62,11 +63,11 @@ class Presence:
 
     async def run(self) -> None:
         """Send heartbeats until cancelled."""
-        app = self._app
+        engine = self._engine
         while True:
             sent, self._is_due = self._about(), False
             with contextlib.suppress(StoreError):
-                await self._driver.perform(present(app.keys, sent), patience=0)
+                await self._driver.perform(present(engine.keys, sent), patience=0)
                 await self._stay()
                 if time.monotonic() >= self._list_at:
                     try:
@@ -74,10 +75,10 @@ class Presence:
                     except FormatError as error:
                         self._worker.give_up(error)
                         return
-                    await self._driver.perform(listed(app.keys, self._worker.id), patience=0)
-                    await self._driver.perform(tidying(app), patience=0)
-                    now_ms = await self._driver.perform(app.now_ms(), patience=0)
-                    await self._driver.perform(forget_lost(app.keys, now_ms), patience=0)
+                    await self._driver.perform(listed(engine.keys, self._worker.id), patience=0)
+                    await self._driver.perform(tidying(engine), patience=0)
+                    now_ms = await self._driver.perform(engine.now_ms(), patience=0)
+                    await self._driver.perform(forget_lost(engine.keys, now_ms), patience=0)
                     self._list_at = time.monotonic() + LISTED_EVERY
             send_at = time.monotonic() + PRESENT_EVERY
             while time.monotonic() < send_at:
@@ -120,16 +121,16 @@ class Presence:
     async def _serve_once(self) -> None:
         about = self._about()
         if self._subscriptions:
-            await self._perform(subscribe(self._app.bus_keys, self._subscriptions))
+            await self._perform(subscribe(self._engine.bus_keys, self._subscriptions))
         for queue, actions in self._offers.items():
             if self._is_serving:
-                await self._perform(serve(self._app.keys_of(queue), about, self._known[queue], actions))
+                await self._perform(serve(self._engine.keys_of(queue), about, self._known[queue], actions))
 
     def say_again(self, was_open: bool) -> None:
         """Register again after a connect; after a reconnect the server may be another one, without our entries."""
         self._forgotten.set()
         if was_open:
-            self._app.forget_lists()
+            self._engine.forget_lists()
             self._list_at = 0.0
 
     def say_soon(self) -> None:
@@ -139,17 +140,17 @@ class Presence:
 
     async def _look_after(self) -> None:
         """Maintain the whole bus, from any worker: relay events of dead publishers, sweep orphans."""
-        app = self._app
+        engine = self._engine
         while True:
             with contextlib.suppress(StoreError):
-                await self._perform(relay_events(app.bus_keys, app.keys_of, app.settings.dead_max))
-                if app.settings.lifecycle != "off" and time.monotonic() > self._sweep_at:
+                await self._perform(relay_events(engine.bus_keys, engine.keys_of, engine.settings.dead_max))
+                if engine.settings.lifecycle != "off" and time.monotonic() > self._sweep_at:
                     self._sweep_at = time.monotonic() + SWEEP_EVERY * random.uniform(0.5, 1.5)
-                    await self._sweep(observe=app.settings.lifecycle == "observe")
+                    await self._sweep(observe=engine.settings.lifecycle == "observe")
             await asyncio.sleep(SERVE_EVERY * random.uniform(0.5, 1.0))
 
     async def _sweep(self, *, observe: bool) -> None:
-        report = await self._perform(sweeping(self._app, dry_run=observe))
+        report = await self._perform(sweeping(self._engine, dry_run=observe))
         for one in report.orphans if observe else ():
             log.info("observed: %s %s: %s; it %s", one.kind, one.name, one.reason, one.what)
 
@@ -160,18 +161,18 @@ class Presence:
         """Withdraw the offers: this worker takes no more messages."""
         self._is_serving = False
         for queue in self._known:
-            await self._perform(retire(self._app.keys_of(queue), self._worker.id))
+            await self._perform(retire(self._engine.keys_of(queue), self._worker.id))
 
     async def leave(self) -> None:
         """Remove the worker's entries."""
-        if self._app.bus.worker == self._worker.id:
-            self._app.bus.worker = ""
+        if self._engine.part(Bus).worker == self._worker.id:
+            self._engine.part(Bus).worker = ""
         for one in self._subscriptions:
             if one.lease_ms:  # a subscription of this process only
-                await self._perform(unsubscribe(self._app.bus_keys, one.queue))
+                await self._perform(unsubscribe(self._engine.bus_keys, one.queue))
         await self.stop_serving()
         await self._worker.aftermath.write()
-        await self._perform(gone(self._app.keys, self._worker.id))
+        await self._perform(gone(self._engine.keys, self._worker.id))
 
     def _about(self) -> WorkerInfo:
         from relevo import __version__

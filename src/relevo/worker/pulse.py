@@ -10,7 +10,7 @@ from relevo.errors import StoreError
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
     from relevo.worker.ledger import Ledger
 
 #: Seconds between two beats, and without a beat until the supervisor considers a process unhealthy.
@@ -21,8 +21,8 @@ FRESH = 3 * EVERY
 class Pulse:
     """The pulse as a duty."""
 
-    def __init__(self, app: Relevo, ledger: Ledger) -> None:
-        self._driver = app.client.driver()
+    def __init__(self, engine: Engine, ledger: Ledger) -> None:
+        self._driver = engine.client.driver()
         self._ledger = ledger
 
     async def run(self) -> None:

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from relevo.app import Relevo
 from relevo.checkpoints.keeping import is_interruption
 from relevo.engine import context
+from relevo.engine.engine import Engine
 from relevo.engine.outcome import (
     CancelAsked,
     Failed,
@@ -45,8 +45,8 @@ log = logging.getLogger("relevo.worker")
 class Hands:
     """Runs attempts on the loop, in threads, in processes. Everything but `begin` happens on the loop."""
 
-    def __init__(self, app: Relevo, *, concurrency: int, threads: int, on_settled: Callable[[], None]) -> None:
-        self._app = app
+    def __init__(self, engine: Engine, *, concurrency: int, threads: int, on_settled: Callable[[], None]) -> None:
+        self._engine = engine
         self._concurrency = concurrency
         self._on_settled = on_settled
         self._loop = asyncio.get_running_loop()
@@ -56,7 +56,7 @@ class Hands:
         self._quarantine: Quarantine | None = None
         self._waiting: deque[Run] = deque()
         self._on_loop = 0
-        self._telemetry = app.telemetry
+        self._telemetry = engine.telemetry
         #: claimed and not yet settled, by id and token: a job whose lease was lost may be claimed again by this worker
         self.runs: dict[tuple[Lane, str, int], Run] = {}
         self._newest: dict[tuple[Lane, str], Run] = {}
@@ -100,7 +100,7 @@ class Hands:
         if self._processes is None:
             from relevo.worker.executors.processes import Processes  # most workers never need it
 
-            self._processes = Processes(self._app.settings.pool or os.cpu_count() or 1, self._begin, self._ended)
+            self._processes = Processes(self._engine.settings.pool or os.cpu_count() or 1, self._begin, self._ended)
         return self._processes
 
     def _suspects(self) -> Quarantine:
@@ -158,7 +158,7 @@ class Hands:
         if run.settled:
             return
         if error is None:
-            self._settle(run, _RETURNED, encoded(run, result, self._app.settings.max_payload))
+            self._settle(run, _RETURNED, encoded(run, result, self._engine.settings.max_payload))
         elif run.stopped == "lost":
             self.forget([run])
         else:

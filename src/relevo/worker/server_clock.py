@@ -12,7 +12,7 @@ from relevo.schedules.cron import next_after
 from relevo.text.durations import spoken
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
     from relevo.store.aio import AsyncDriver
 
 log = logging.getLogger("relevo.worker")
@@ -60,10 +60,10 @@ class ServerClock:
         return round(-step_ms - undone)
 
 
-async def repair(app: Relevo, queue: str, driver: AsyncDriver, step_ms: int, now_ms: int, idle_ms: int) -> None:
+async def repair(engine: Engine, queue: str, driver: AsyncDriver, step_ms: int, now_ms: int, idle_ms: int) -> None:
     """Move stored times by the step, and replan schedules that would be delayed by more than a period."""
-    keys = app.keys_of(queue)
-    names = [name for name, home in (await driver.perform(schedules.homes(app.keys))).items() if home == queue]
+    keys = engine.keys_of(queue)
+    names = [name for name, home in (await driver.perform(schedules.homes(engine.keys))).items() if home == queue]
     for start in range(0, max(1, len(names)), SCHEDULES_AT_ONCE):
         replanned = []
         for standing in await driver.perform(schedules.look(keys, names[start : start + SCHEDULES_AT_ONCE])):
@@ -72,7 +72,7 @@ async def repair(app: Relevo, queue: str, driver: AsyncDriver, step_ms: int, now
             if standing.due_ms and standing.due_ms > next_ms and period_ms < step_ms:
                 replanned.append(Replanned(standing.schedule.name, standing.due_ms, next_ms))
         while await driver.perform(
-            set_back(keys, step_ms, lease_ms=app.lease_ms, idle_ms=idle_ms, schedules=replanned)
+            set_back(keys, step_ms, lease_ms=engine.lease_ms, idle_ms=idle_ms, schedules=replanned)
         ):
             pass
 

@@ -37,7 +37,7 @@ def begin_span(telemetry: Telemetry, run: Run) -> Any:
 
 def end_span(run: Run, happened: Happened | None) -> None:
     """End the span of a run; None: its lease was lost."""
-    telemetry, span = run.task.app.telemetry, run.span
+    telemetry, span = run.task.engine.telemetry, run.span
     run.span = None
     if telemetry is None:
         return

@@ -14,12 +14,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from relevo.app import Relevo
 from relevo.bus.aftermath import Aftermath
+from relevo.bus.bus import Bus
+from relevo.engine.engine import Engine, HasEngine
 from relevo.engine.ids import Ids
 from relevo.engine.key_format import agreeing
 from relevo.errors import ConfigurationError, OptionError, StoreError, UnfitServer, UntrustedDirectory
 from relevo.health.duty import Watcher
+from relevo.schedules.firing import registering_all
 from relevo.store.aio import AsyncDriver
 from relevo.text.names import is_bus_name
 from relevo.upkeep.deadline_duty import DeadlineSweeper
@@ -53,7 +55,7 @@ class Worker:
 
     def __init__(
         self,
-        app: Relevo,
+        app: HasEngine,
         *,
         queues: Sequence[str] | None = None,
         concurrency: int | None = None,
@@ -62,28 +64,33 @@ class Worker:
         max_jobs: int | None = None,
         ledger: Ledger | None = None,
     ) -> None:
-        if not isinstance(app, Relevo):
+        engine = getattr(app, "engine", None)
+        if not isinstance(engine, Engine):
             raise OptionError(f"a worker needs an app, such as Worker(app), found {app!r:.80}")
         if queues is not None and (isinstance(queues, str) or not isinstance(queues, Sequence)):
             raise OptionError(f"queues: a list of names is needed, such as ['default'], found {queues!r:.80}")
-        settings = app.settings
-        self.app = app
+        settings = engine.settings
+        self.engine = engine
         self.id = Ids()()
         if queues:
             named = list(queues)
         else:
-            named = [settings.queue, *(task.options.queue for task in app.tasks.values()), *app.bus.queues(self.id)]
+            named = [
+                settings.queue,
+                *(task.options.queue for task in engine.tasks.values()),
+                *engine.part(Bus).queues(self.id),
+            ]
         for name in named:
-            app.keys_of(name)  # refuses a name that cannot be one
+            engine.keys_of(name)  # refuses a name that cannot be one
         self.queues = tuple(dict.fromkeys(named))
         if len(self.queues) > 255:
             raise OptionError(f"a worker serves at most 255 queues, found {len(self.queues)}")
         self.concurrency = _positive("concurrency", settings.concurrency if concurrency is None else concurrency)
         self.burst = burst
-        self.intake = Intake(app, self.id)
+        self.intake = Intake(engine, self.id)
         if any(map(is_bus_name, self.queues)):
-            app.bus.worker = self.id  # what is sent from here may want to come back here
-        self.aftermath = Aftermath(app)
+            engine.part(Bus).worker = self.id  # what is sent from here may want to come back here
+        self.aftermath = Aftermath(engine)
         self.lanes: list[Lane] = []
         self.step_log = StepLog()
         self.is_stopping = False
@@ -108,7 +115,7 @@ class Worker:
         self._bells: list[Bell] = []
         self._threads = _positive("threads", settings.threads if threads is None else threads)
         # With nothing but plain functions, what threads cannot start would only be kept from other workers.
-        known = [*app.tasks.values(), *app.bus.handlers()]
+        known = [*engine.tasks.values(), *engine.part(Bus).handlers()]
         some_async = any(task.is_async for task in known) or bool(settings.allow) or not known
         self._slots = self.concurrency if some_async else min(self.concurrency, self._threads)
 
@@ -148,15 +155,15 @@ class Worker:
 
     async def run(self) -> None:
         """Work until stopped (in burst mode: until nothing is left to do)."""
-        driver = self.app.client.driver()
+        driver = self.engine.client.driver()
         await self._check_server(driver)
         hands = self._hands = Hands(
-            self.app, concurrency=self.concurrency, threads=self._threads, on_settled=self._on_settled
+            self.engine, concurrency=self.concurrency, threads=self._threads, on_settled=self._on_settled
         )
         hands.ledger = self._ledger
         self.lanes = [Lane(self, queue, number, driver) for number, queue in enumerate(self.queues)]
         watch = self._watch = Watch(hands, self.lanes, self._on_hanging)
-        keeper = Keeper(self.app, hands, self.lanes, watch)
+        keeper = Keeper(self.engine, hands, self.lanes, watch)
         presence = self._presence = Presence(self)
         with capture.Installed(forward=True):
             try:
@@ -172,9 +179,9 @@ class Worker:
             duties.append(self._guard(Watcher(self).run, "watcher"))
             duties += [self._guard(duty, name) for name, duty in presence.on_the_bus()]
             duties.append(self._guard(partial(write_now_and_then, self.lanes, driver), "timings"))
-            duties.append(self._guard(DeadlineSweeper(self.app, self.id).run, "deadlines"))
-            if self.app.settings.purge != "off":
-                duties.append(self._guard(Purger(self.app, self.id).run, "purge"))
+            duties.append(self._guard(DeadlineSweeper(self.engine, self.id).run, "deadlines"))
+            if self.engine.settings.purge != "off":
+                duties.append(self._guard(Purger(self.engine, self.id).run, "purge"))
             try:
                 await self._stop.wait()
                 await self._wind_down(lanes)
@@ -191,7 +198,7 @@ class Worker:
             raise self._given_up
 
     def _make_bells(self, driver: AsyncDriver, presence: Presence) -> list[Bell]:
-        if self.app.client.source.is_cluster:  # keys of different slots cannot be read together
+        if self.engine.client.source.is_cluster:  # keys of different slots cannot be read together
             return [Bell(driver, self.id, [lane], presence.say_again) for lane in self.lanes]
         return [Bell(driver, self.id, self.lanes, presence.say_again)]
 
@@ -218,7 +225,7 @@ class Worker:
         """Refuse a server that is not to be used; one that is away is asked by the first turn."""
         try:
             for queue in self.queues:
-                await driver.check(self.app.keys_of(queue).key("ready"))
+                await driver.check(self.engine.keys_of(queue).key("ready"))
         except (UnfitServer, UntrustedDirectory):
             raise
         except (StoreError, TimeoutError) as error:
@@ -231,16 +238,16 @@ class Worker:
 
     async def register(self) -> None:
         """Put its queues and schedules on the lists by which they are found, if we get along with their keys."""
-        kept = [self.app.own_keys, *([self.app.bus_keys] if any(map(is_bus_name, self.queues)) else [])]
+        kept = [self.engine.own_keys, *([self.engine.bus_keys] if any(map(is_bus_name, self.queues)) else [])]
         for keys in kept:
-            await self.app.client.arun(agreeing(keys), patience=0)
+            await self.engine.client.arun(agreeing(keys), patience=0)
         for queue in self.queues:
-            await self.app.client.arun(self.app.list_served(queue), patience=0)
+            await self.engine.client.arun(self.engine.list_served(queue), patience=0)
         await self.register_schedules()
 
     async def _wind_down(self, lanes: list[asyncio.Task[None]]) -> None:
         """Leave the lists, finish or hand back what is in hand, and tell what became of it."""
-        hands, grace = self.hands, self.app.settings.grace
+        hands, grace = self.hands, self.engine.settings.grace
         self.is_stopping = hands.are_closing = True
         hands.ask_to_pause()
         if self._presence is not None:
@@ -328,7 +335,7 @@ class Worker:
     async def register_schedules(self) -> None:
         """Register what code and settings name."""
         try:
-            await self.app.client.arun(self.app.register_schedules(), patience=0)
+            await self.engine.client.arun(registering_all(self.engine), patience=0)
         except ConfigurationError as error:
             log.error("%s", error)
 

@@ -18,8 +18,8 @@ from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command, pause, whole
 from relevo.cli.screen import Screen, away, moment, plural
 from relevo.engine.job import State
+from relevo.engine.lists import known_queues
 from relevo.errors import ConfigurationError, StoreError, UnknownJob
-from relevo.queues.lists import known_queues
 from relevo.text.durations import spoken
 from relevo.text.nearest import did_you_mean
 from relevo.workflows.cli_tree import ROOM, SIGNS, forest
@@ -123,8 +123,8 @@ def _find(app: Relevo, id: str, queue: str | None) -> Workflow[Any]:
 
 
 def _list(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    rows = app.run(recent(app, args.limit or LIMIT, args.queue))
-    if not rows and args.queue is not None and args.queue not in (known := app.run(known_queues(app))):
+    rows = app.engine.run(recent(app.engine, args.limit or LIMIT, args.queue))
+    if not rows and args.queue is not None and args.queue not in (known := app.engine.run(known_queues(app.engine))):
         raise ConfigurationError(
             f"app {app.name!r} has no queue {args.queue!r} in use{did_you_mean(args.queue, known)}"
         )

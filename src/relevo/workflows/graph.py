@@ -21,7 +21,7 @@ from relevo.workflows.fitting import refuse_misfit
 from relevo.workflows.steps import MAX_JOBS, CallbackKind, Chain, Flow, Group, Step
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
     from relevo.engine.task import Task
 
 #: Nesting of chains and groups, far beyond what is ever written; the shape is nested twice as deeply in JSON.
@@ -70,7 +70,7 @@ class Graph(Struct, frozen=True):
 
 def compile(flow: Flow[Any, Any], *, limit: int) -> Graph:
     """The jobs of a flow, each with its arguments checked and encoded in at most `limit` bytes."""
-    drawing = _Drawing(flow.app, limit)
+    drawing = _Drawing(flow.engine, limit)
     end, shape = drawing.add(flow, _Feed("", ()), 0)
     if end.kind == "empty":
         end = _Feed("one", (drawing.gather(end),))
@@ -96,9 +96,9 @@ class _Feed(Struct, frozen=True):
 class _Drawing:
     """A graph under construction, from the beginning to the end."""
 
-    def __init__(self, app: Relevo | None, limit: int) -> None:
+    def __init__(self, app: Engine | None, limit: int) -> None:
         self.nodes: list[Node] = []
-        self._app = app
+        self.engine = app
         self._limit = limit
         self._checked: set[Task[..., Any]] = set()
 
@@ -161,8 +161,10 @@ class _Drawing:
         task = step.task
         if task in self._checked:
             return
-        if task.app is not self._app:
-            apps = " and ".join(sorted({repr(app.name) for app in (self._app, task.app) if app is not None}))
+        if task.engine is not self.engine:
+            apps = " and ".join(
+                sorted({repr(engine.name) for engine in (self.engine, task.engine) if engine is not None})
+            )
             raise TargetError(f"{task.target}: all steps of a flow are tasks of one app, found {apps}")
         if task.options.unique not in ("", "no"):
             raise OptionError(

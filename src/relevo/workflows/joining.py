@@ -25,15 +25,15 @@ from relevo.workflows.dependents import forget, gate_of, needs_of
 from relevo.workflows.steps import Step
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 
-def join(app: Relevo, workflow: str, steps: Sequence[Step[Any, Any]]) -> Generator[Call[Any], Any, list[Job[Any]]]:
+def join(engine: Engine, workflow: str, steps: Sequence[Step[Any, Any]]) -> Generator[Call[Any], Any, list[Job[Any]]]:
     """Let complete calls join the workflow of the job that runs here."""
     me = current_job()
     if me.flow[:LENGTH] != workflow:
         raise ConfigurationError(f"only a job of workflow {workflow} can add others to it, and job {me.id} is none")
-    edges = edges_of((yield flows.edges_from(app.keys_of(me.queue), me.id)))
+    edges = edges_of((yield flows.edges_from(engine.keys_of(me.queue), me.id)))
     if not any(edge.policy in "nN" for edge in edges):
         raise ConfigurationError(
             f"job {me.id} is not a member of workflow {workflow} (a callback comes after its end), or it has ended"
@@ -41,26 +41,26 @@ def join(app: Relevo, workflow: str, steps: Sequence[Step[Any, Any]]) -> Generat
     by_queue: dict[str, list[tuple[str, NewJob, Job[Any]]]] = {}
     made: list[Job[Any]] = []
     for step in steps:
-        target, row, job = yield from _row(app, step, me.flow, edges)
+        target, row, job = yield from _row(engine, step, me.flow, edges)
         by_queue.setdefault(job.queue, []).append((target, row, job))
         made.append(job)
     for queue, rows in by_queue.items():
-        yield from app.list_queue(queue)
+        yield from engine.list_queue(queue)
         for part in chunks(len(row.body) + len(row.edges) for _, row, _ in rows):
-            yield from _let_in(app, queue, rows[part], me.id, edges)
+            yield from _let_in(engine, queue, rows[part], me.id, edges)
     return made
 
 
 def _row(
-    app: Relevo, step: Any, flow: str, edges: Sequence[Edge]
+    engine: Engine, step: Any, flow: str, edges: Sequence[Edge]
 ) -> Generator[Call[Any], Any, tuple[str, NewJob, Job[Any]]]:
-    if not isinstance(step, Step) or step.task.app is not app:
+    if not isinstance(step, Step) or step.task.engine is not engine:
         raise OptionError(f"add: complete calls of the app's tasks such as fetch.s(url) are needed, found {step!r:.80}")
     task = step.task
     if task.options.depends_on or task.options.unique not in ("", "no"):
         raise OptionError(f"{task.target}: depends_on and unique are not for jobs that join a workflow")
-    fragment = task.signature.encode(step.args, step.kwargs, limit=app.settings.max_payload)
-    now_ms = (yield from app.now_ms()) if task.options.expires is not None else 0
+    fragment = task.signature.encode(step.args, step.kwargs, limit=engine.settings.max_payload)
+    now_ms = (yield from engine.now_ms()) if task.options.expires is not None else 0
     own = [
         msgspec.structs.replace(
             edge, policy="N" if edge.policy in "nN" else "C", index=None if edge.index is None else "x"
@@ -70,23 +70,23 @@ def _row(
     extra = b',"wf":' + write(flow)
     if any(edge.index is not None for edge in own):
         extra += b',"y":true'
-    id = app.new_id()
+    id = engine.new_id()
     needs = needs_of(0, task.failure_ms, gated=True)
     row = task.member(id, fragment, now_ms, extra, needs, " ".join(map(str, own)))
-    return task.target, row, Job(app, id, task.options.queue, task.signature.decode_result)
+    return task.target, row, Job(engine, id, task.options.queue, task.signature.decode_result)
 
 
 def _let_in(
-    app: Relevo, queue: str, rows: Sequence[tuple[str, NewJob, Job[Any]]], me: str, edges: Sequence[Edge]
+    engine: Engine, queue: str, rows: Sequence[tuple[str, NewJob, Job[Any]]], me: str, edges: Sequence[Edge]
 ) -> Generator[Call[Any], Any, None]:
-    keys, jobs = app.keys_of(queue), [row for _, row, _ in rows]
+    keys, jobs = engine.keys_of(queue), [row for _, row, _ in rows]
     yield push_rich(keys, jobs, label(queue))
     members = [(row.id, queue, target) for target, row, _ in rows]
     for edge in edges:
-        is_in_time = yield flows.expect(app.keys_of(edge.queue), edge.child, me, members, keys.place)
+        is_in_time = yield flows.expect(engine.keys_of(edge.queue), edge.child, me, members, keys.place)
         if not is_in_time and edge.policy in "nN":  # others may have run already, however this one ends
             yield forget(keys, jobs)
-            yield hear(keys, [], app.settings.dead_max, [gate_of(jobs[0].id)])
+            yield hear(keys, [], engine.settings.dead_max, [gate_of(jobs[0].id)])
             raise ConfigurationError(f"job {me} has ended or was lost meanwhile: nothing can join its workflow now")
-    for more in (yield from open_gates(app.keys_of, [(queue, gate_of(jobs[0].id))], app.settings.dead_max)):
-        yield from app.relay(more)
+    for more in (yield from open_gates(engine.keys_of, [(queue, gate_of(jobs[0].id))], engine.settings.dead_max)):
+        yield from engine.relay(more)

@@ -20,7 +20,7 @@ from relevo.errors import OptionError, TargetError
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
     from relevo.engine.task import Task
     from relevo.workflows.storing import Rows
     from relevo.workflows.workflow import Workflow
@@ -80,31 +80,31 @@ class Flow(Struct, Generic[Takes, Gives], frozen=True, repr_omit_defaults=True):
         """Enqueue the whole flow. When this returns, the server has all of it; if it raises, nothing of it will run."""
         rows, plan = self._storing()
         with rows.making():
-            return rows.app.run(plan)
+            return rows.engine.run(plan)
 
     async def aenqueue(self) -> Workflow[Gives]:
         """`enqueue` for async code."""
         rows, plan = self._storing()
         with rows.making():
-            return await rows.app.arun(plan)
+            return await rows.engine.arun(plan)
 
     def _storing(self) -> tuple[Rows, Generator[Call[Any], Any, Workflow[Gives]]]:
         from relevo.workflows.storing import Rows, stored  # which compile what is written here
 
-        app = self.app
-        if app is None:
+        engine = self.engine
+        if engine is None:
             raise OptionError("this flow has no step at all, so there is nothing to enqueue and no app to do it")
-        rows = Rows(app, self)
+        rows = Rows(engine, self)
         return rows, stored(rows)
 
     @property
-    def app(self) -> Relevo | None:
-        """The app of its tasks; None if there is no step."""
+    def engine(self) -> Engine | None:
+        """The engine of its tasks' app; None if there is no step."""
         waiting: list[Flow[Any, Any]] = [self]
         while waiting:
             match waiting.pop():
                 case Step(task=task):
-                    return task.app
+                    return task.engine
                 case Chain(parts=parts, callbacks=callbacks) | Group(members=parts, callbacks=callbacks):
                     waiting.extend(step for _, step in callbacks)
                     waiting.extend(reversed(parts))

@@ -27,7 +27,7 @@ from relevo.workflows.store import Plan, founding
 from relevo.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 #: The built-in task that gives the list it gets.
 GATHER = "relevo.gather"
@@ -36,13 +36,13 @@ _WHEN: dict[str, Policy] = {"on_success": "c", "on_complete": "r", "on_failure":
 
 def stored(rows: Rows) -> Generator[Call[Any], Any, Workflow[Any]]:
     """Store a flow: all of it, or nothing that would ever run."""
-    app = rows.app
+    engine = rows.engine
     for queue in rows.queues:
-        yield from app.list_queue(queue)
+        yield from engine.list_queue(queue)
     if any(step.task.options.expires is not None for step in rows.steps):
-        rows.now_ms = yield from app.now_ms()
-    workflow: Workflow[Any] = Workflow(app, rows.id, rows.home)
-    home = app.keys_of(rows.home)
+        rows.now_ms = yield from engine.now_ms()
+    workflow: Workflow[Any] = Workflow(engine, rows.id, rows.home)
+    home = engine.keys_of(rows.home)
     if rows.queues == [rows.home] and len(rows.graph.nodes) < CHUNK:
         whole = [rows.founder(gated=False), *rows.make(gated=False)[rows.home]]
         if len(list(chunks(len(row.body) + len(row.edges) for row in whole))) == 1:
@@ -52,23 +52,23 @@ def stored(rows: Rows) -> Generator[Call[Any], Any, Workflow[Any]]:
     gates: list[tuple[str, str]] = []
     for queue, jobs in rows.make(gated=True).items():
         for part in chunks(len(job.body) + len(job.edges) for job in jobs):
-            yield push_rich(app.keys_of(queue), jobs[part], label(queue))
+            yield push_rich(engine.keys_of(queue), jobs[part], label(queue))
             gates.append((queue, gate_of(jobs[part][0].id)))
-    founded, _ = yield hear(home, opened([rows.id]), app.settings.dead_max, start=start_letter(gates))
+    founded, _ = yield hear(home, opened([rows.id]), engine.settings.dead_max, start=start_letter(gates))
     if not founded and not (yield flows.is_founded(home, rows.id)):  # the reply to the first call may have been lost
         raise ServerUnavailable("storing the workflow took too long: its parts were given up; nothing of it will run")
-    yield from app.relay(rows.home)
+    yield from engine.relay(rows.home)
     return workflow
 
 
 class Rows:
     """The rows of one flow."""
 
-    def __init__(self, app: Relevo, flow: Flow[Any, Any]) -> None:
-        self.app = app
-        self.graph = graph = graphs.compile(flow, limit=app.settings.max_payload)
+    def __init__(self, engine: Engine, flow: Flow[Any, Any]) -> None:
+        self.engine = engine
+        self.graph = graph = graphs.compile(flow, limit=engine.settings.max_payload)
         self.now_ms = 0
-        ids = app.new_id.many(len(graph.nodes) + len(graph.callbacks) + 1)
+        ids = engine.new_id.many(len(graph.nodes) + len(graph.callbacks) + 1)
         self._ids, self._callback_ids, self.id = ids[: len(graph.nodes)], ids[len(graph.nodes) : -1], ids[-1]
         self.steps: list[Step[Any, Any]] = [node.step for node in graph.nodes if node.step is not None]
         self.steps += [callback.step for callback in graph.callbacks]
@@ -80,7 +80,7 @@ class Rows:
                 )
         first = self.steps[0].task.options if self.steps else None
         #: where the workflow itself is kept, and what gathers results for it
-        self.home = first.queue if first else app.settings.queue
+        self.home = first.queue if first else engine.settings.queue
         self._gather_priority = first.priority if first else Envelope("").priority
         self.queues = list(dict.fromkeys([self.home, *(step.task.options.queue for step in self.steps)]))
         self._flow = b',"wf":' + write(self.id + self.home)
@@ -90,7 +90,7 @@ class Rows:
         """A span around storing them, to which all of them are linked, where traces are on."""
         jobs = len(self._ids) + len(self._callback_ids)
         return making(
-            self.app.telemetry,
+            self.engine.telemetry,
             "enqueue",
             self.home,
             **{"messaging.batch.message_count": jobs, "relevo.workflow": self.id},
@@ -130,28 +130,28 @@ class Rows:
         if node.takes:
             extra += b',"i":"%b"' % node.takes.encode()
         takes = str(len(node.parents)) if node.takes == "list" else node.takes
-        if node.takes and self.app.keyring:
+        if node.takes and self.engine.keyring:
             extra += b',"z":' + write(Proof(parents=digest_of_parents(map(self._as_parent, node.parents))))
         told = " ".join(map(str, edges))
         if node.step is not None:
             task = node.step.task
             keep_ms = task.failure_ms
         else:
-            keep_ms = self.app.failure_ms(None)
+            keep_ms = self.engine.failure_ms(None)
         needs = needs_of(len(node.parents), keep_ms, takes=takes, gated=gated) if gated or node.parents else ""
         if node.step is not None:
             return task.member(self._ids[i], node.fragment, self.now_ms, extra, needs, told)
         head = write(Envelope(GATHER, priority=self._gather_priority, result_ttl=0.0))[:-1] + extra
-        if self.app.telemetry is not None:
-            head += self.app.telemetry.field()
+        if self.engine.telemetry is not None:
+            head += self.engine.telemetry.field()
         body = head + (b"," + node.fragment if node.fragment else b"") + b"}"
-        signer = self.app.keys_of(self.home).signer
+        signer = self.engine.keys_of(self.home).signer
         if signer is not None:
             body = signer.signed("job", self._ids[i], body)
         return NewJob(self._ids[i], self._gather_priority, body, needs=needs, edges=told)
 
     def _as_parent(self, i: int) -> Parent:
-        return self._ids[i], self.app.keys_of(self._queue(self.graph.nodes[i])).place
+        return self._ids[i], self.engine.keys_of(self._queue(self.graph.nodes[i])).place
 
     def founder(self, *, gated: bool) -> NewJob:
         """The row of the workflow itself."""
@@ -173,9 +173,9 @@ class Rows:
         )
         edges = [Edge(id, one.step.task.options.queue, _WHEN[one.kind]) for id, one in callbacks]
         kept = max((self._kept_ms(graph.nodes[i]) for i in graph.outputs), default=0)
-        signer = self.app.keys_of(self.home).signer
-        return founding(self.id, plan, edges, self.app.failure_ms(None), kept, gated=gated, signer=signer)
+        signer = self.engine.keys_of(self.home).signer
+        return founding(self.id, plan, edges, self.engine.failure_ms(None), kept, gated=gated, signer=signer)
 
     def _kept_ms(self, node: Node) -> int:
-        ttl = self.app.settings.result_ttl if node.step is None else node.step.task.options.result_ttl
+        ttl = self.engine.settings.result_ttl if node.step is None else node.step.task.options.result_ttl
         return round(ttl * 1000)

@@ -44,7 +44,7 @@ async def _find(desk: Desk, id: str, named: str) -> Workflow[Any]:
 @get("/workflows")
 async def list_newest(desk: Desk, query: Newest) -> list[WorkflowRow]:
     """The newest workflows that still exist, newest first."""
-    return await desk.app.arun(recent(desk.app, query.limit, await if_named(desk, query.queue)))
+    return await desk.app.engine.arun(recent(desk.app.engine, query.limit, await if_named(desk, query.queue)))
 
 
 @get("/workflows/{id}")

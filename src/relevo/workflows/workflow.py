@@ -15,6 +15,7 @@ from relevo.engine.carried import InputLacking, results
 from relevo.engine.edges import Report
 from relevo.engine.handle import Job
 from relevo.engine.job import Attempt, Record, State
+from relevo.engine.lists import listed_queues
 from relevo.engine.outbox import REPORTS, hear_all
 from relevo.engine.whereabouts import Whereabouts, of_done, of_ended, of_living
 from relevo.errors import (
@@ -34,7 +35,7 @@ from relevo.workflows.joining import join
 from relevo.workflows.steps import Step
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 R = TypeVar("R")
 
@@ -109,10 +110,10 @@ class Workflow(Generic[R]):
     >>> flow.result(timeout=60)                                                   # doctest: +SKIP
     """
 
-    __slots__ = ("_app", "id", "queue")
+    __slots__ = ("_engine", "id", "queue")
 
-    def __init__(self, app: Relevo, id: str, queue: str) -> None:
-        self._app = app
+    def __init__(self, engine: Engine, id: str, queue: str) -> None:
+        self._engine = engine
         self.id = id
         #: where it is kept
         self.queue = queue
@@ -134,26 +135,26 @@ class Workflow(Generic[R]):
         not go well.
         """
         limit = None if timeout is None else seconds(timeout, what="timeout")
-        record = self._app.client.wait(self._app.keys_of(self.queue), self.id, limit)
-        return self._app.run(self._result(record))
+        record = self._engine.client.wait(self._engine.keys_of(self.queue), self.id, limit)
+        return self._engine.run(self._result(record))
 
     async def aresult(self, timeout: Duration | None = None) -> R:
         """`result` for async code."""
         limit = None if timeout is None else seconds(timeout, what="timeout")
-        record = await self._app.client.await_end(self._app.keys_of(self.queue), self.id, limit)
-        return await self._app.arun(self._result(record))
+        record = await self._engine.client.await_end(self._engine.keys_of(self.queue), self.id, limit)
+        return await self._engine.arun(self._result(record))
 
     def _result(self, record: Record) -> Generator[Call[Any], Any, R]:
         if record.state is not State.DONE:
             raise (yield from self._why(record.state))
-        keys = self._app.keys_of(self.queue)
+        keys = self._engine.keys_of(self.queue)
         kept: tuple[flows.Plan, str] | None = yield flows.plan_of(keys, self.id)
         if kept is None:
             raise ResultNotKept(f"workflow {self.id} is done, but what it gave is not kept any more")
         plan, error = kept
         if error:
             raise BadSignature(f"workflow {self.id}: of its plan: {error}")
-        outputs = [(plan.id(i), self._app.keys_of(plan.queue(i)).place) for i in plan.outputs]
+        outputs = [(plan.id(i), self._engine.keys_of(plan.queue(i)).place) for i in plan.outputs]
         try:
             raws = yield from results(keys, self.id, lambda parents: parents == outputs)
         except InputLacking as lacking:
@@ -164,23 +165,23 @@ class Workflow(Generic[R]):
         for place, raw in enumerate(raws):
             # those that joined later are of a task that only they know
             target = plan.target(plan.outputs[place]) if place < len(plan.outputs) else ""
-            task = self._app.tasks.get(target)
+            task = self._engine.tasks.get(target)
             found.append(task.signature.decode_result(raw) if task else msgspec.json.decode(raw))
         return cast("R", found if plan.is_list else found[0])
 
     def _why(self, state: State) -> Generator[Call[Any], Any, Exception]:
         """The error that says which member is to blame."""
-        flow: flows.Flow | None = yield flows.look_closely(self._app.keys_of(self.queue), self.id)
+        flow: flows.Flow | None = yield flows.look_closely(self._engine.keys_of(self.queue), self.id)
         blamed = self._blamed(flow, state)
         where = ""
         record: Record | None = None
         if blamed is not None:
             where = f": job {blamed.id} ({blamed.task}) is {blamed.state}"
-            seen: jobs.Seen = yield jobs.look(self._app.keys_of(blamed.queue), blamed.id)
+            seen: jobs.Seen = yield jobs.look(self._engine.keys_of(blamed.queue), blamed.id)
             record = seen.record
-        keys = self._app.keys_of(self.queue)
+        keys = self._engine.keys_of(self.queue)
         if keys.signer is not None:
-            error = yield from flows.verify_failure(self._app.keys_of, keys, self.id, state)
+            error = yield from flows.verify_failure(self._engine.keys_of, keys, self.id, state)
             if error:
                 return BadSignature(f"workflow {self.id} is said to be {state}{where}; {error}")
         text = f"workflow {self.id} is {state}{where}"
@@ -201,30 +202,30 @@ class Workflow(Generic[R]):
     # looking
     def status(self) -> State:
         """Where it is: `running` until its last job has ended, then done, dead, cancelled or expired."""
-        return _state(self._app.run(self._look()))
+        return _state(self._engine.run(self._look()))
 
     async def astatus(self) -> State:
         """`status` for async code."""
-        return _state(await self._app.arun(self._look()))
+        return _state(await self._engine.arun(self._look()))
 
     def progress(self) -> WorkflowProgress:
         """How many of its jobs have ended."""
-        return _progress(self._known(self._app.run(self._look())))
+        return _progress(self._known(self._engine.run(self._look())))
 
     async def aprogress(self) -> WorkflowProgress:
         """`progress` for async code."""
-        return _progress(self._known(await self._app.arun(self._look())))
+        return _progress(self._known(await self._engine.arun(self._look())))
 
     def info(self) -> WorkflowInfo:
         """Everything known about it and its jobs; UnknownJob if there is none."""
-        return self._app.run(self._info())
+        return self._engine.run(self._info())
 
     async def ainfo(self) -> WorkflowInfo:
         """`info` for async code."""
-        return await self._app.arun(self._info())
+        return await self._engine.arun(self._info())
 
     def _look(self) -> Call[flows.Flow | None]:
-        return flows.look(self._app.keys_of(self.queue), self.id)
+        return flows.look(self._engine.keys_of(self.queue), self.id)
 
     def _known(self, flow: flows.Flow | None) -> flows.Flow:
         if flow is None:
@@ -232,7 +233,7 @@ class Workflow(Generic[R]):
         return flow
 
     def _closely(self) -> Generator[Call[Any], Any, flows.Flow]:
-        return self._known((yield flows.look_closely(self._app.keys_of(self.queue), self.id)))
+        return self._known((yield flows.look_closely(self._engine.keys_of(self.queue), self.id)))
 
     def _info(self) -> Steps[WorkflowInfo]:
         flow = yield from self._closely()
@@ -260,14 +261,14 @@ class Workflow(Generic[R]):
         found: dict[str, Whereabouts] = {}
         living = [one for one in members if not one.state.has_ended]
         for queue, ids in _by_queue(living).items():
-            found |= yield from of_living(self._app.keys_of(queue), ids)
+            found |= yield from of_living(self._engine.keys_of(queue), ids)
         # failed ones say why; of those that are done there is nothing more to say but when
         others = [one for one in members if one.id not in found and one.state is not State.DONE]
         for queue, ids in _by_queue(others[:RECORDS]).items():
-            found |= yield from of_ended(self._app.keys_of(queue), ids)
+            found |= yield from of_ended(self._engine.keys_of(queue), ids)
         done = [one for one in members if one.state is State.DONE]
         for queue, ids in _by_queue(done[:RECORDS] + done[RECORDS:][-RECORDS:]).items():
-            found |= yield from of_done(self._app.keys_of(queue), ids)
+            found |= yield from of_done(self._engine.keys_of(queue), ids)
         return [
             msgspec.structs.replace(one, **msgspec.structs.asdict(found[one.id])) if one.id in found else one
             for one in members
@@ -276,14 +277,14 @@ class Workflow(Generic[R]):
     # acting
     def cancel(self) -> int:
         """Cancel all its jobs that have not ended; those that run are told to stop. How many there were."""
-        return self._app.run(self._cancel())
+        return self._engine.run(self._cancel())
 
     async def acancel(self) -> int:
         """`cancel` for async code."""
-        return await self._app.arun(self._cancel())
+        return await self._engine.arun(self._cancel())
 
     def _cancel(self) -> Steps[int]:
-        app = self._app
+        engine = self._engine
         flow = yield from self._closely()
         cancelled, lost = 0, list[Member]()
         # What comes last first: it must not start because what is before it ended.
@@ -291,12 +292,12 @@ class Workflow(Generic[R]):
         for start in range(0, len(living), REPORTS):
             part = living[start : start + REPORTS]
             for queue, ids in _by_queue(part).items():
-                rows = [(id, app.failure_ms(None), "") for id in ids]
-                said, _ = yield jobs.cancel(app.keys_of(queue), rows, app.settings.dead_max)
+                rows = [(id, engine.failure_ms(None), "") for id in ids]
+                said, _ = yield jobs.cancel(engine.keys_of(queue), rows, engine.settings.dead_max)
                 unknown = {id for id, word in zip(ids, said, strict=True) if word == "unknown"}
                 cancelled += len(ids) - len(unknown)
                 lost += [one for one in part if one.id in unknown]
-        yield from app.relay(*_by_queue(living))
+        yield from engine.relay(*_by_queue(living))
         if lost:
             yield from self._give_up(lost)
         return cancelled
@@ -305,10 +306,10 @@ class Workflow(Generic[R]):
         """Members that are nowhere, after a loss of data say, are waited for no longer."""
         heard = (yield from self._closely()).heard
         for queue, ids in _by_queue([one for one in lost if one.id not in heard]).items():
-            recorded = yield from of_ended(self._app.keys_of(queue), ids)
+            recorded = yield from of_ended(self._engine.keys_of(queue), ids)
             gone = [Report(self.id, id, 1, "lapsed", "n") for id in ids if id not in recorded]
-            yield from hear_all(self._app.keys_of(self.queue), gone, self._app.settings.dead_max)
-        yield from self._app.relay(self.queue)
+            yield from hear_all(self._engine.keys_of(self.queue), gone, self._engine.settings.dead_max)
+        yield from self._engine.relay(self.queue)
 
     def add(self, *steps: Step[Any, Any]) -> list[Job[Any]]:
         """Let more jobs join, from inside a job of this workflow: `app.workflow().add(fetch.s(url), …)`.
@@ -316,43 +317,43 @@ class Workflow(Generic[R]):
         The workflow ends, and whatever waits for the job that calls this starts, only when they have ended, too.
         """
         with self._adding(steps):
-            return self._app.run(join(self._app, self.id, steps))
+            return self._engine.run(join(self._engine, self.id, steps))
 
     async def aadd(self, *steps: Step[Any, Any]) -> list[Job[Any]]:
         """`add` for async code."""
         with self._adding(steps):
-            return await self._app.arun(join(self._app, self.id, steps))
+            return await self._engine.arun(join(self._engine, self.id, steps))
 
     def _adding(self, steps: Sequence[Step[Any, Any]]) -> AbstractContextManager[object]:
         about = {"messaging.batch.message_count": len(steps), "relevo.workflow": self.id}
-        return making(self._app.telemetry, "enqueue", self.queue, **about)
+        return making(self._engine.telemetry, "enqueue", self.queue, **about)
 
     def retry(self) -> int:
         """Run the failed part again: jobs that died, expired or were cancelled; what waits for them waits again.
 
         What is done stays done. How many jobs run again.
         """
-        return self._app.run(self._retry())
+        return self._engine.run(self._retry())
 
     async def aretry(self) -> int:
         """`retry` for async code."""
-        return await self._app.arun(self._retry())
+        return await self._engine.arun(self._retry())
 
     def _retry(self) -> Generator[Call[Any], Any, int]:
         flow = yield from self._closely()
         told: list[Report] = []
         for one in _members(flow):
             if one.state in (State.DEAD, State.EXPIRED, State.CANCELLED):
-                seen: jobs.Seen = yield jobs.look(self._app.keys_of(one.queue), one.id)
+                seen: jobs.Seen = yield jobs.look(self._engine.keys_of(one.queue), one.id)
                 # what was cancelled because of another one comes back with that one
                 if seen.record is not None and seen.record.reason != "dependency_failed":
                     with contextlib.suppress(JobError):  # one it depends on cannot run again
-                        number = yield from Job(self._app, one.id, one.queue)._retry()
+                        number = yield from Job(self._engine, one.id, one.queue)._retry()
                         if number:
                             told.append(Report(self.id, one.id, number, "revived", "n"))
         # It hears of it by letter, too; but whoever carries that may be slower than the caller, who wants to wait.
-        if (yield from hear_all(self._app.keys_of(self.queue), told, self._app.settings.dead_max)):
-            yield from self._app.relay(self.queue)
+        if (yield from hear_all(self._engine.keys_of(self.queue), told, self._engine.settings.dead_max)):
+            yield from self._engine.relay(self.queue)
         return len(told)
 
 
@@ -391,12 +392,12 @@ def _members(flow: flows.Flow | None, *, lapsed: bool = False) -> Generator[Memb
             yield Member(id, queue, target, State.UNKNOWN, joined, reason="never came to be")
 
 
-def recent(app: Relevo, limit: int, queue: str | None = None) -> Steps[list[WorkflowRow]]:
+def recent(engine: Engine, limit: int, queue: str | None = None) -> Steps[list[WorkflowRow]]:
     """The newest workflows that are still there, newest first: of a queue, or of all."""
-    names = yield from app.listed_queues(queue)
+    names = yield from listed_queues(engine, queue)
     rows: list[WorkflowRow] = []
     for name in names:
-        for id, flow in (yield from flows.listed(app.keys_of(name), limit)):
+        for id, flow in (yield from flows.listed(engine.keys_of(name), limit)):
             rows.append(WorkflowRow(id, name, _state(flow), _progress(flow), flow.began_ms, flow.ended_ms))
     rows.sort(key=lambda row: (row.began_ms, row.id), reverse=True)
     return rows[:limit]

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     with closing(target.find(args, unnamed="relevo")) as app:
         if args.watch:
             _watch(screen, app, args.service, args.watch)
-        found, tallies = app.run(catalogue(app)), app.tallies()
+        found, tallies = app.engine.run(catalogue(app.engine)), app.tallies()
     report = _report(found, tallies, args.service)
     if args.asyncapi:
         if not report.services:
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 def _watch(screen: Screen, app: Relevo, service: str | None, pause: float) -> None:
     while True:  # until Ctrl-C
         try:
-            report = _report(app.run(catalogue(app)), app.tallies(), service)
+            report = _report(app.engine.run(catalogue(app.engine)), app.tallies(), service)
         except StoreError as error:  # part of what is watched: show it and look again
             screen.clear()
             screen.line(str(error), "bold red")

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     screen = Screen()
     with closing(target.find(args, unnamed="relevo")) as app:
         spans = gather(app, args.id)
-        now_ms = app.run(app.now_ms())
+        now_ms = app.engine.run(app.engine.now_ms())
         if not spans:
             raise UnknownJob(_why(args.id, app.settings.trace_max))
     rows = view.rows(spans, now_ms)

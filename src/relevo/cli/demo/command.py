@@ -91,11 +91,11 @@ def _server(app: Relevo, view: View) -> None:
 
     began = time.monotonic()
     view.begin("Server")
-    info: str = app.run(Call([b"INFO", b"server"], bytes.decode))
+    info: str = app.engine.run(Call([b"INFO", b"server"], bytes.decode))
     fields = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
     engine = "Valkey" if "valkey_version" in fields else "Redis"
     version = fields.get("valkey_version") or fields["redis_version"]
-    kind = "embedded" if app.client.source.is_embedded else "given"
+    kind = "embedded" if app.engine.client.source.is_embedded else "given"
     view.server = f"{engine} {version}, {kind}"
     view.end(f"{engine} {version} ({kind}) answers after {time.monotonic() - began:.2f} s")
 
@@ -103,7 +103,7 @@ def _server(app: Relevo, view: View) -> None:
 def _living(app: Relevo) -> list[WorkerInfo]:
     from relevo.engine.workers import roll
 
-    return app.run(roll(app.keys, app.run(app.now_ms())))[0]
+    return app.engine.run(roll(app.engine.keys, app.engine.run(app.engine.now_ms())))[0]
 
 
 def _start(app: Relevo, view: View) -> int:

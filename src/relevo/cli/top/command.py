@@ -71,9 +71,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _once(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    before = app.run(looking(app))
+    before = app.engine.run(looking(app))
     time.sleep(args.every)
-    after = app.run(looking(app))
+    after = app.engine.run(looking(app))
     found = paces(before, after)
     if args.json:
         screen.json(Report(after, (after.now_ms - before.now_ms) / 1000, found or {}))
@@ -89,7 +89,7 @@ def _watch(screen: Screen, app: Relevo, every: float) -> None:
         replace(partial(screen.line, "looking …", "dim"))  # a server that hangs takes some seconds
         while True:
             try:
-                after = app.client.run(looking(app), patience=0)
+                after = app.engine.client.run(looking(app), patience=0)
             except StoreError as error:  # part of what is watched: show it and look again
                 replace(partial(screen.line, str(error), "bold red"))
             else:

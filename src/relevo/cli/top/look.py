@@ -10,6 +10,7 @@ from msgspec import Struct
 from relevo.bus.event_store import Lag, lag
 from relevo.cli.target import unheard_of
 from relevo.engine import workers
+from relevo.engine.lists import listed_queues
 from relevo.engine.workers import WorkerInfo
 from relevo.queues import store as queues
 from relevo.queues.queue import JobRow, row_of
@@ -86,12 +87,14 @@ class Pace(Struct, frozen=True):
 def looking(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, Look]:
     """Ask the server for everything: a fixed number of calls for each queue, however many jobs it holds."""
     about: Mapping[str, str] = yield info()
-    now_ms = yield from app.now_ms()
-    names = yield from app.listed_queues()
-    stats: list[QueueStats] = yield Ahead(queues.count(app.keys_of(name), name) for name in names)
-    lags: list[Lag] = yield Ahead(lag(app.keys_of(name)) for name in names)
-    living, lost = yield from workers.roll(app.keys, now_ms)
-    running: Longest = yield from longest({one.name: app.keys_of(one.name) for one in stats if one.running}, FRONT)
+    now_ms = yield from app.engine.now_ms()
+    names = yield from listed_queues(app.engine)
+    stats: list[QueueStats] = yield Ahead(queues.count(app.engine.keys_of(name), name) for name in names)
+    lags: list[Lag] = yield Ahead(lag(app.engine.keys_of(name)) for name in names)
+    living, lost = yield from workers.roll(app.engine.keys, now_ms)
+    running: Longest = yield from longest(
+        {one.name: app.engine.keys_of(one.name) for one in stats if one.running}, FRONT
+    )
     # A queue with fewer running jobs was read completely, whatever its count was a moment before.
     unseen = sum(max(0, one.running - running.of_each) for one in stats if one.name in running.looked_at)
     looked_at = sum(running.looked_at.values())
@@ -119,7 +122,7 @@ def looking(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, Look]:
 
 
 def _newest(app: Relevo, names: list[str]) -> Generator[Ahead[Any], Any, list[JobLook]]:
-    pages: list[list[Listed]] = yield Ahead(queues.page(app.keys_of(name), "dead", 0, FRONT) for name in names)
+    pages: list[list[Listed]] = yield Ahead(queues.page(app.engine.keys_of(name), "dead", 0, FRONT) for name in names)
     found = [_job(name, one) for name, page in zip(names, pages, strict=True) for one in page]
     return sorted(found, key=lambda job: -(job.ended_ms or 0))[:FRONT]
 

@@ -17,6 +17,7 @@ from relevo.dead.choosing import Letters, asked, checked, each_of, each_that_fit
 from relevo.dead.cli import replays as runs
 from relevo.dead.cli.filters import audit_details, filters_of, is_filtered, refuse_unknown_queue
 from relevo.dead.deeds import Bin, Revival
+from relevo.engine.engine import Engine
 from relevo.errors import ConfigurationError, JobError
 from relevo.store.plan import Steps
 
@@ -37,7 +38,7 @@ def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     is_run = args.action == "retry" and bool(args.rate or args.canary)
     if is_run and (args.ids or args.limit is not None or args.sign):
         raise ConfigurationError("--rate and --canary go with --all, and without --limit and --sign")
-    if args.action == "retry" and args.sign and not app.keyring:
+    if args.action == "retry" and args.sign and not app.engine.keyring:
         raise ConfigurationError("--sign: there are no signing_keys here to sign with")
     if is_run and args.yes:  # the count is not needed: a replay finds them step by step
         refuse_unknown_queue(app, args.queue)
@@ -45,7 +46,7 @@ def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     if args.ids:
         wanted: Wanted = [(id, args.queue) for id in checked(args.ids)]  # all ids, before the first is acted on
     else:
-        wanted = app.run(_gathered(app, args))
+        wanted = app.engine.run(_gathered(app, args))
         if not wanted:
             refuse_unknown_queue(app, args.queue)
         elif not args.yes and not _confirmed(args.action, wanted):
@@ -60,12 +61,12 @@ def _gathered(app: Relevo, args: argparse.Namespace) -> Steps[Wanted]:
     """All that fit, the oldest first, so that their number is known before the first is acted on."""
     found: Wanted = []
 
-    def note(_: Relevo, some: Letters) -> Steps[int]:
+    def note(_: Engine, some: Letters) -> Steps[int]:
         found.extend((letter.id, letter.queue) for letter in some)
         yield from ()
         return len(some)
 
-    yield from each_that_fits(app, (yield from asked(app, filters_of(args))), note, args.limit)
+    yield from each_that_fits(app.engine, (yield from asked(app.engine, filters_of(args))), note, args.limit)
     return found
 
 
@@ -75,9 +76,9 @@ def _perform(app: Relevo, args: argparse.Namespace, wanted: Wanted) -> tuple[int
     deed = revival.of if args.action == "retry" else Bin(undo=not args.no_undo).of
     met: set[str] = set()
 
-    def noted(app: Relevo, some: Letters) -> Steps[int]:
+    def noted(engine: Engine, some: Letters) -> Steps[int]:
         met.update(letter.id for letter in some)
-        return deed(app, some)
+        return deed(engine, some)
 
     done = 0
     with app.audit.doing(f"dead.{args.action}", via="cli", **audit_details(args)) as doing, Progress() as progress:
@@ -88,7 +89,7 @@ def _perform(app: Relevo, args: argparse.Namespace, wanted: Wanted) -> tuple[int
 
         for queue, rows in groupby(sorted(wanted, key=_queue_of), _queue_of):
             before = done
-            done += app.run(each_of(app, [id for id, _ in rows], queue or None, noted, watch))
+            done += app.engine.run(each_of(app.engine, [id for id, _ in rows], queue or None, noted, watch))
     strange = f"is not a dead letter{'' if args.ids else ' any more'}"
     whys = {id: revival.left.get(id) if id in met else f"{id} {strange}" for id, _ in wanted}
     return done, {id: why for id, why in whys.items() if why}

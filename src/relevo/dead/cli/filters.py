@@ -8,8 +8,8 @@ from typing import Any
 from relevo.app import Relevo
 from relevo.cli.options import add_stretch
 from relevo.dead.wanted import Filters
+from relevo.engine.lists import known_queues
 from relevo.errors import ConfigurationError
-from relevo.queues.lists import known_queues
 from relevo.text.masking import HIDDEN
 from relevo.text.names import is_pool_name, pool_of
 from relevo.text.nearest import did_you_mean
@@ -68,7 +68,7 @@ def audit_details(args: argparse.Namespace) -> dict[str, Any]:
 
 def refuse_unknown_queue(app: Relevo, queue: str | None) -> None:
     """Refuse a misspelt queue: it has no dead letters either, which must not look like good news."""
-    if queue is not None and queue not in (known := app.run(known_queues(app))):
+    if queue is not None and queue not in (known := app.engine.run(known_queues(app.engine))):
         of_pool = [name for name in known if is_pool_name(name) and pool_of(name) == queue]
         near = f"; the dead letters of that pool are those of {of_pool[0]!r}" if of_pool else did_you_mean(queue, known)
         raise ConfigurationError(f"app {app.name!r} has no queue {queue!r} in use{near}")

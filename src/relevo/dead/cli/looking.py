@@ -20,7 +20,7 @@ from relevo.web.shown import shown_job
 
 def letters(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """List them."""
-    page = app.run(paging(app, filters_of(args), limit=args.limit, after=args.after))
+    page = app.engine.run(paging(app.engine, filters_of(args), limit=args.limit, after=args.after))
     rows = page.rows
     if not rows:
         refuse_unknown_queue(app, args.queue)

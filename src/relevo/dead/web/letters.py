@@ -14,6 +14,7 @@ from relevo.dead.paging import DeadRow
 from relevo.dead.wanted import Filters
 from relevo.engine.handle import JobInfo
 from relevo.engine.job import State
+from relevo.pools.pool import Pools
 from relevo.schedules.web import Queued
 from relevo.text.masking import HIDDEN
 from relevo.upkeep.rules import POOL_RULES
@@ -167,7 +168,7 @@ async def dlq(desk: Desk, query: Page) -> Letters:
 
     VMPooler has a list for each state, so `queue` may also be a state: the dead letters that came from it.
     """
-    declared = (state for pool in desk.app.declared_pools.values() for state in pool.states)
+    declared = (state for pool in desk.app.engine.part(Pools).declared.values() for state in pool.states)
     is_state = not query.came_from and query.queue in {*State, *POOL_RULES, *declared}
     if is_state and query.queue not in await queues_in_use(desk):
         query = msgspec.structs.replace(query, queue="", came_from=query.queue)
@@ -214,9 +215,9 @@ async def discard(desk: Desk, query: Discard, body: Chosen) -> Did[Discarded]:
 
 
 async def _how_many(desk: Desk, body: Chosen, wanted: Filters) -> int:
-    picked, _ = await desk.app.arun(chosen(desk.app, body.ids, body.all, wanted))
+    picked, _ = await desk.app.engine.arun(chosen(desk.app.engine, body.ids, body.all, wanted))
     if picked is not None:
-        return len(await desk.app.arun(named(desk.app, picked, body.queue or None)))
+        return len(await desk.app.engine.arun(named(desk.app.engine, picked, body.queue or None)))
     return len(await desk.app.dead.alist(limit=min(body.limit or COUNTED, COUNTED), **wanted))
 
 

@@ -16,9 +16,9 @@ from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
 from relevo.cli.screen import Screen
+from relevo.engine.lists import known_queues
 from relevo.engine.pauses import Until
 from relevo.errors import ConfigurationError, OptionError
-from relevo.queues.lists import known_queues
 from relevo.text.durations import milliseconds
 from relevo.text.legible import clean
 from relevo.text.nearest import did_you_mean
@@ -95,7 +95,7 @@ def until(text: str) -> Until:
 
 def refuse_unused(app: Relevo, queue: str) -> None:
     """Refuse a queue that is not in use: most often a typo."""
-    known = {*app.run(known_queues(app)), *(task.options.queue for task in app.tasks.values())}
+    known = {*app.engine.run(known_queues(app.engine)), *(task.options.queue for task in app.tasks.values())}
     if queue not in known:
         raise ConfigurationError(f"no queue {queue!r:.80} is in use{did_you_mean(queue, known)}")
 
@@ -110,7 +110,7 @@ def scope_of(app: Relevo, args: argparse.Namespace) -> Scope:
     elif (args.task or args.tenant) and target.is_unheard_of(app):
         raise ConfigurationError(target.unheard_of(app.name, app.settings.env))
     if args.task and app.tasks and args.task not in app.tasks:
-        print(f"relevo: warning: {clean(app.unknown_task(args.task))}", file=sys.stderr)
+        print(f"relevo: warning: {clean(app.engine.unknown_task(args.task))}", file=sys.stderr)
     for kind in ("task", "tenant", "schedule"):
         if name := getattr(args, kind):
             return Scope(kind, name, queue)

@@ -1,7 +1,7 @@
 """The embedded server: one real Valkey or Redis per data directory, started by whoever needs it first.
 
 There is no pid file to trust. The file `server.lock` is flocked by the starter, and the descriptor is
-inherited by the supervisor (`embedded_supervisor.py`) and by the server, so the lock is held exactly
+inherited by the supervisor (`supervisor.py`) and by the server, so the lock is held exactly
 as long as one of them lives, also after `kill -9`. Whoever gets the lock starts the server; everybody
 else waits until the unix socket answers. The supervisor ends the server when nobody has been connected for
 a while; a client that meets that moment sees its connection close and calls `ensure` again.
@@ -251,7 +251,7 @@ def _start(directory: DataDirectory, address: Path, lock: int, timeout: float, i
     directory.write("server.conf", _configuration(listen).encode())
     log, written = _open_log(directory)
     try:
-        supervisor = Path(__file__).with_name("embedded_supervisor.py")
+        supervisor = Path(__file__).with_name("supervisor.py")
         launch = subprocess.Popen(  # noqa: S603
             [_python(), "-I", "-S", supervisor, str(lock), str(directory.fd), binary, listen, str(idle_timeout)],
             stdin=subprocess.DEVNULL,

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _refuse_unknown(app: Relevo, name: str | None) -> None:
     """Refuse a misspelt queue: nothing in it is too old either, which must not look like good news."""
-    if name is not None and name not in (known := app.run(purgeable(app))):
+    if name is not None and name not in (known := app.engine.run(purgeable(app.engine))):
         raise ConfigurationError(
             f"app {app.name!r} has no queue or pool {name!r:.80} in use{did_you_mean(name, known)}"
         )

@@ -274,25 +274,27 @@ def order_of(run: Run, function: Function, number: int) -> Order:
         job.headers,
         job.deadline_ms,
         job.deadline_at,
-        run.task.app.settings.max_payload if run.result_ttl > 0 or run.passes else None,
+        run.task.engine.settings.max_payload if run.result_ttl > 0 or run.passes else None,
         run.held.token,
         _kept_at(run),
-        run.task.app.telemetry.carried(run.span) if run.span is not None and run.task.app.telemetry is not None else "",
+        run.task.engine.telemetry.carried(run.span)
+        if run.span is not None and run.task.engine.telemetry is not None
+        else "",
         run.task.executor == "loop",
     )
 
 
 def _kept_at(run: Run) -> KeptAt:
-    app = run.task.app
-    source, keys = app.client.source, app.keys_of(run.context.queue)
+    engine = run.task.engine
+    source, keys = engine.client.source, engine.keys_of(run.context.queue)
     return KeptAt(
         source.url,
         str(source.data_dir),
         keys.address,
         source.connect_timeout,
         source.call_timeout,
-        app.settings.max_payload,
-        app.settings.signing_keys,
+        engine.settings.max_payload,
+        engine.settings.signing_keys,
         keys.place,
     )
 
@@ -306,3 +308,8 @@ def failure(run: Run, text: str, error: BaseException | None = None) -> RemoteFa
 def remote_failure(answer: Failed) -> RemoteFailure:
     """The error that a child reported."""
     return RemoteFailure(answer.error, answer.message, answer.traceback, permanent=answer.permanent)
+
+
+def _span_of(run: Run) -> str:
+    telemetry = run.task.engine.telemetry
+    return telemetry.carried(run.span) if run.span is not None and telemetry is not None else ""

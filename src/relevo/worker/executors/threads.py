@@ -83,7 +83,7 @@ class Threads:
     def _one(self, run: Run) -> Ended:
         job = context.running.set(run.context)
         output = capture.current.set(run.capture)
-        telemetry, entered = run.task.app.telemetry, None
+        telemetry, entered = run.task.engine.telemetry, None
         try:
             self._on_start(run)
             if run.span is not None and telemetry is not None:

@@ -10,61 +10,72 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
+from relevo.engine.list_store import LISTED_MS, holds_something, listed, register, unlist, unused
 from relevo.errors import OptionError, ServerRefused
-from relevo.queues.store import LISTED_MS, holds_something, listed, register, unlist, unused
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
-from relevo.text.names import is_bus_name, is_pool_name, known_as
+from relevo.text.names import is_bus_name, is_pool_name, known_as, pool_name
 
 if TYPE_CHECKING:
-    from relevo.app import Relevo
+    from relevo.engine.engine import Engine
 
 #: Names of each list that are checked in one run; the next run continues with the others.
 AT_ONCE = 100
 
 
-def own_queues(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
+def listed_queues(engine: Engine, only: str | None = None) -> Generator[Call[Any], Any, list[str]]:
+    """The queues of the app in use; with `only` just that one, in use or not."""
+    return [only] if only is not None else (yield from own_queues(engine))
+
+
+def listed_pools(engine: Engine) -> Generator[Call[Any], Any, list[str]]:
+    """The names of all pools in use."""
+    names: list[str] = yield listed(engine.keys.pools)
+    return sorted(names)
+
+
+def own_queues(engine: Engine) -> Generator[Call[Any], Any, list[str]]:
     """The queues that belong to the app: those on its list, and those of services that its code declares."""
-    on_list: list[str] = yield listed(app.keys.queues)
+    on_list: list[str] = yield listed(engine.keys.queues)
     # A service's queue is in use if it is on the list of the bus, and belongs to the app if it is on the app's list. A
     # broadcast has one queue for each process, so its queues are compared by their shared name.
-    ours = {*on_list, *map(known_as, app.bus.queues("nobody"))}
+    ours = {*on_list, *map(known_as, engine.service_queues("any"))}
     names = {name for name in on_list if not is_bus_name(name) or is_pool_name(name)}
-    names.update(name for name in (yield from bus_queues(app)) if name in ours or known_as(name) in ours)
-    return sorted(filter(app.can_be_queue, names))
+    names.update(name for name in (yield from bus_queues(engine)) if name in ours or known_as(name) in ours)
+    return sorted(filter(engine.can_be_queue, names))
 
 
-def bus_queues(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
+def bus_queues(engine: Engine) -> Generator[Call[Any], Any, list[str]]:
     """All recently used queues of the bus, including those of other apps."""
-    names: list[str] = yield listed(app.bus_keys.key("queues"))
-    return sorted(name for name in names if is_bus_name(name) and app.can_be_queue(name))
+    names: list[str] = yield listed(engine.bus_keys.key("queues"))
+    return sorted(name for name in names if is_bus_name(name) and engine.can_be_queue(name))
 
 
-def others(app: Relevo, names: Iterable[str]) -> Generator[Call[Any], Any, list[str]]:
+def others(engine: Engine, names: Iterable[str]) -> Generator[Call[Any], Any, list[str]]:
     """The queues of the bus besides these, for a search by id; access to any of them may be denied."""
     known = set(names)
-    return [name for name in (yield from bus_queues(app)) if name not in known]
+    return [name for name in (yield from bus_queues(engine)) if name not in known]
 
 
-def known_queues(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
+def known_queues(engine: Engine) -> Generator[Call[Any], Any, list[str]]:
     """All queues that can be used by name: those of the app, and all of the bus."""
-    own = yield from own_queues(app)
-    return sorted({*own, *(yield from bus_queues(app))})
+    own = yield from own_queues(engine)
+    return sorted({*own, *(yield from bus_queues(engine))})
 
 
-def tidying(app: Relevo) -> Generator[Call[Any], Any, list[str]]:
+def tidying(engine: Engine) -> Generator[Call[Any], Any, list[str]]:
     """Remove queues and pools from the app's lists that are empty and unused for a month; returns their names.
 
     Workers do this from time to time. Without it, each queue ever used would be read forever.
     """
-    before_ms = (yield from app.now_ms()) - LISTED_MS
+    before_ms = (yield from engine.now_ms()) - LISTED_MS
     gone: list[str] = []
-    of_queue, of_pool = app.keys_of, lambda name: app.pool(name).keys
-    for key, keys_of in ((app.keys.queues, of_queue), (app.keys.pools, of_pool)):
+    of_queue, of_pool = engine.keys_of, lambda name: engine.keys_of(pool_name(engine.name, name))
+    for key, keys_of in ((engine.keys.queues, of_queue), (engine.keys.pools, of_pool)):
         for name, used_ms in (yield unused(key, AT_ONCE, before_ms)):
             if (yield from _holds_something(keys_of, name.decode(errors="replace"))):
                 # Counts as a use: it stays, and is checked again in a month.
-                yield register(key, [name], app.bus_keys.script("engine/list_names"))
+                yield register(key, [name], engine.bus_keys.script("engine/list_names"))
             elif (yield unlist(key, name, used_ms)):
                 gone.append(name.decode(errors="replace"))
     return gone
