@@ -163,7 +163,7 @@ async def test_a_broadcast_reaches_each_live_instance_once(bus_factory: AppFacto
         assert await shop.apublish("sold", {"n": 2}) == 2, "the third has stopped"
         await aeventually(lambda: got == [[1, 2], [1, 2], [1]], what="those that live heard it")
     assert await shop.apublish("sold", {"n": 3}) == 0
-    assert await known(shop.app) == []
+    assert await known(shop.engine) == []
     await shop.engine.aclose()
 
 
@@ -616,7 +616,7 @@ async def test_signed_events_are_accepted_with_the_same_key(bus_factory: AppFact
     assert (got, sorted(unchecked)) == ([0], [0, 1, 2])
     dead = await subscriber.dead.alist(queue=QUEUE)
     assert [row.reason for row in dead] == ["bad_signature"] * 2
-    for app in (honest.engine, stranger.app):
+    for app in (honest.engine, stranger.engine):
         await app.aclose()
 
 
