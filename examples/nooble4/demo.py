@@ -154,7 +154,7 @@ def what_is_known(app: Relevo, logs: Logs) -> None:
         how = f"attempt {span.attempt} {span.outcome}" if span.attempt > 1 else span.outcome
         logs.show("trace", f"{after:>5} ms  {what:<54}  {how} in {took} ms")
     for task in ("task_1", "task_2", "task_3"):
-        left = [f"{one.type} is {one.state.value}, on {one.queue}" for one in app.made_for(task)]
+        left = [f"{one.type} is {one.state.value}, on {one.queue}" for one in app.conversations.list(task)]
         logs.show("left", f"{task}: {'; '.join(left) or 'nothing'}")
     app.dead.discard(all=True)
 

@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from relevo.audit.trail import Audit
 from relevo.bus.bus import Bus
+from relevo.bus.conversations import Conversations
 from relevo.bus.service import Service
 from relevo.bus.span import Span
 from relevo.bus.tracing import tracing
@@ -33,7 +34,6 @@ from relevo.schedules.schedule import TIMES
 from relevo.settings import Settings, load
 from relevo.store.plan import Call
 from relevo.text.durations import Duration
-from relevo.upkeep.conversations import Cleaned, Made, Tally, cleaning, listing, tallies
 from relevo.upkeep.purge import aperformed, performed, purging
 from relevo.upkeep.report import PurgeReport
 from relevo.upkeep.sweeping import SweepReport, sweeping
@@ -186,24 +186,10 @@ class Relevo:
         """
         return Service(self.engine, name, context, keep_events)
 
-    def made_for(self, task: str) -> list[Made]:
-        """What was made on behalf of a task (`send(…, task="task_7")`) and can still be seen, oldest first."""
-        return self.engine.run(listing(self.engine, task))
-
-    async def amade_for(self, task: str) -> list[Made]:
-        """`made_for` for async code."""
-        return await self.engine.arun(listing(self.engine, task))
-
-    def cleanup(self, task: str, *, dead: bool = False, dry_run: bool = False) -> Cleaned:
-        """Remove what is left of a task: records, results and logs. What is in use stays, and so do dead letters.
-
-        With `dead`, those go, too. A callback that was handled does this by itself, and everything has a time limit.
-        """
-        return self.engine.run(cleaning(self.engine, task, dead=dead, dry_run=dry_run))
-
-    async def acleanup(self, task: str, *, dead: bool = False, dry_run: bool = False) -> Cleaned:
-        """`cleanup` for async code."""
-        return await self.engine.arun(cleaning(self.engine, task, dead=dead, dry_run=dry_run))
+    @property
+    def conversations(self) -> Conversations:
+        """What was made on behalf of each request of the bus: list it, clean it up, count it."""
+        return Conversations(self.engine)
 
     def sweep(self, *, dry_run: bool = True) -> SweepReport:
         """Find what nobody serves or uses any more, and with `dry_run=False` remove it. Workers do so by themselves."""
@@ -228,14 +214,6 @@ class Relevo:
     ) -> PurgeReport:
         """`purge` for async code."""
         return await aperformed(self.engine, purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
-
-    def tallies(self) -> dict[str, Tally]:
-        """How many actions, callbacks and notifications came and went: created, done, dead, expired, cleaned, swept."""
-        return self.engine.run(tallies(self.engine))
-
-    async def atallies(self) -> dict[str, Tally]:
-        """`tallies` for async code."""
-        return await self.engine.arun(tallies(self.engine))
 
     def trace(self, id: str) -> list[Span]:
         """The way of an operation through all services, by its correlation id, task, or the id of a message."""

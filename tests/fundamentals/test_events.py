@@ -184,13 +184,13 @@ async def test_records_of_a_conversation_are_removed_after_its_callback(bus: Rel
 
     # If a message belongs to a conversation
     await ingestion.asend("embedding.generate", {"n": 1}, on_reply="ready", task="task_7")
-    assert sorted(one.kind for one in await bus.amade_for("task_7")) == ["actions", "callbacks"]
+    assert sorted(one.kind for one in await bus.conversations.alist("task_7")) == ["actions", "callbacks"]
 
     # I expect nothing to be left of it after the callback
     async with working(bus):
         await asyncio.wait_for(done.wait(), PATIENCE)
 
         async def is_gone() -> bool:
-            return await bus.amade_for("task_7") == []
+            return await bus.conversations.alist("task_7") == []
 
         await aeventually(is_gone)

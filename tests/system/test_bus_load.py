@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack
 import pytest
 
 from relevo import Relevo
+from relevo.bus.conversations import Tally
 from relevo.bus.subscription_store import Subscription, subscriptions
 from relevo.engine.message import Reply
 from relevo.errors import RemoteError
-from relevo.upkeep.conversations import Tally
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.leaks import lasting
@@ -94,7 +94,7 @@ class Load:
         """Remove dead letters and messages that ended after the last callback; returns their number."""
         removed = 0
         for start in range(first, first + count, TOGETHER):
-            some = [self.gateway.acleanup(f"task_{n}", dead=True) for n in range(start, start + TOGETHER)]
+            some = [self.gateway.conversations.aclean(f"task_{n}", dead=True) for n in range(start, start + TOGETHER)]
             reports = await asyncio.gather(*some)
             assert not any(one.living or one.dead for one in reports)
             removed += sum(one.removed for one in reports)
@@ -105,7 +105,7 @@ class Load:
         return not any(one.living for one in found.values())
 
     async def counted(self) -> dict[str, Tally]:
-        return await self.gateway.atallies()
+        return await self.gateway.conversations.acounts()
 
     async def is_served(self) -> bool:
         known: list[Subscription] = await self.gateway.engine.arun(subscriptions(self.gateway.engine.bus_keys))

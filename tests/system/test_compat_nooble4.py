@@ -66,9 +66,9 @@ async def test_cleanup_removes_only_what_is_not_in_use(bus: Relevo, manager: Dom
     assert await manager.clean_task_queues("task_7") == 0
     assert (await bus.queue("embedding:actions").astats()).ready == 1
     await drain(bus)
-    assert len(await bus.amade_for("task_7")) == 1
+    assert len(await bus.conversations.alist("task_7")) == 1
     assert await manager.clean_task_queues("task_7") == 1
-    assert await bus.amade_for("task_7") == []
+    assert await bus.conversations.alist("task_7") == []
     assert await manager.clean_task_queues("task_7") == 0
 
 

@@ -214,7 +214,7 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
         await me.asend("embedding.generate", {"text": "b"}, on_reply="ready", task="t", tenant="acme", tier="free")
         await aeventually(lambda: len(got) >= 6, what="callbacks, a report and events have come")
         assert await me.areplay("embedding.*", since="1h") == 3
-        assert (await ingestion.acleanup("t")).dry_run is False
+        assert (await ingestion.conversations.aclean("t")).dry_run is False
         monitor = Relevo("ingestion", env="prod", url=shipped.url("monitor"), **PATIENT)
         await aeventually(lambda: monitor.atrace("t"), what="its trace is stored")
         await monitor.aclose()

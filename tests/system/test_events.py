@@ -154,7 +154,8 @@ async def test_each_of_k_services_gets_each_event_once_whatever_the_number_of_it
 async def test_a_broadcast_reaches_each_live_instance_once(bus_factory: AppFactory) -> None:
     apps = [bus_factory("cache") for _ in range(3)]
     got = [hearing(app, "cache", broadcast=True) for app in apps]
-    shop = bus_factory("shop").service("shop")
+    sender = bus_factory("shop")
+    shop = sender.service("shop")
     async with all_working(*apps[:2], subscriptions=2):
         async with working(apps[2]):
             await subscribed(apps[0], 3)
@@ -163,8 +164,8 @@ async def test_a_broadcast_reaches_each_live_instance_once(bus_factory: AppFacto
         assert await shop.apublish("sold", {"n": 2}) == 2, "the third has stopped"
         await aeventually(lambda: got == [[1, 2], [1, 2], [1]], what="those that live heard it")
     assert await shop.apublish("sold", {"n": 3}) == 0
-    assert await known(shop.engine) == []
-    await shop.engine.aclose()
+    assert await known(sender) == []
+    await sender.aclose()
 
 
 async def test_a_broadcast_reaches_a_killed_instance_no_longer_than_its_lease(times: Times) -> None:
@@ -577,7 +578,7 @@ async def test_what_a_replay_makes_belongs_to_the_task_of_the_first_time(bus: Re
     await shop.apublish("sold", {"n": 1}, task="chat")
     await drain(bus)
     assert await bus.service("mail").areplay("shop.sold", since="1h") == 1
-    assert [one.state for one in await bus.amade_for("chat")] == [State.READY]
+    assert [one.state for one in await bus.conversations.alist("chat")] == [State.READY]
 
 
 def test_an_invalid_replay_is_refused(bus: Relevo) -> None:
@@ -803,7 +804,7 @@ async def test_an_event_delivered_by_another_process_has_the_same_headers(times:
     await app.service("shop").apublish("sold", **about)
     times.move(3_000)
     await app.engine.arun(relay_events(app.engine.bus_keys, app.engine.keys_of, 1000))
-    assert len(await app.amade_for(about["task"])) == 2
+    assert len(await app.conversations.alist(about["task"])) == 2
     await drain(app)
     first, second = (msgspec.structs.replace(one, id="", deadline_ms=0) for one in got)
     assert first == second

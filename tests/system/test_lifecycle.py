@@ -15,6 +15,7 @@ import pytest
 from relevo import Relevo
 from relevo.bus.bus import Bus
 from relevo.bus.conversation_store import Left
+from relevo.bus.conversations import Made, Tally
 from relevo.bus.event_store import publish, relay_events
 from relevo.bus.message_store import Tracked
 from relevo.bus.service import Service
@@ -24,7 +25,6 @@ from relevo.engine.lists import known_queues
 from relevo.engine.message import Reply
 from relevo.errors import OptionError
 from relevo.store.plan import Ahead, Call
-from relevo.upkeep.conversations import Made, Tally
 from relevo.upkeep.sweeping import SweepReport, sweeping
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually, eventually
@@ -111,7 +111,7 @@ async def listed(app: Relevo, task: str, is_so: Callable[[list[tuple[str, str, s
     """Until this holds for what is listed of a task."""
 
     async def look() -> bool:
-        return is_so(shown(await app.amade_for(task)))
+        return is_so(shown(await app.conversations.alist(task)))
 
     await aeventually(look, what=f"what is listed of {task}")
 
@@ -156,7 +156,7 @@ async def test_every_message_of_a_task_is_listed_while_it_exists(bus: Relevo) ->
     await me.apublish("document_processed", task="task_7")
     asked = asyncio.create_task(me.arequest("slow.wait", task="task_7", wait=True, timeout=PATIENCE))
     await listed(bus, "task_7", lambda rows: len(rows) == 5)
-    found = await bus.amade_for("task_7")
+    found = await bus.conversations.alist("task_7")
     assert sorted(shown(found)) == [
         ("actions", "embedding.generate", "ready"),
         ("actions", "embedding.generate", "scheduled"),
@@ -168,13 +168,13 @@ async def test_every_message_of_a_task_is_listed_while_it_exists(bus: Relevo) ->
     async with working(bus):
         await aeventually(lambda: nooble.replies == ["done"])
         await listed(bus, "task_7", lambda rows: ("actions", "slow.wait", "running") in rows)
-        states = {one.state.has_ended for one in await bus.amade_for("task_7")}
+        states = {one.state.has_ended for one in await bus.conversations.alist("task_7")}
         assert states == {False}, "what has ended was cleaned up by the callback"
         hold.set()
         await asked
-    assert shown(await bus.amade_for("task_7")) == [("actions", "embedding.generate", "scheduled")]
-    assert len(await bus.amade_for("other")) == 1
-    assert await bus.amade_for("unknown") == []
+    assert shown(await bus.conversations.alist("task_7")) == [("actions", "embedding.generate", "scheduled")]
+    assert len(await bus.conversations.alist("other")) == 1
+    assert await bus.conversations.alist("unknown") == []
 
 
 async def test_ended_messages_are_listed_with_their_state(bus: Relevo) -> None:
@@ -184,14 +184,14 @@ async def test_ended_messages_are_listed_with_their_state(bus: Relevo) -> None:
     job = await nooble.ingestion.asend("embedding.generate", {"n": 2}, task="task_7", delay="1h")
     await job.acancel()
     await drain(bus)
-    states = sorted(one.state.value for one in await bus.amade_for("task_7"))
+    states = sorted(one.state.value for one in await bus.conversations.alist("task_7"))
     assert states == ["cancelled", "dead", "done"]
 
 
 def test_an_invalid_task_is_refused(bus: Relevo) -> None:
     tasks: list[Any] = [None, "", 7, b"task", "x" * 201, ["task"]]
     for task in tasks:
-        for ask in (bus.made_for, bus.cleanup):
+        for ask in (bus.conversations.list, bus.conversations.clean):
             with pytest.raises(OptionError, match="task"):
                 ask(task)
         if task is not None and task != "":
@@ -217,7 +217,7 @@ async def test_a_message_outlives_the_note_of_its_task(bus: Relevo) -> None:
     await nooble.ask()
     for key in await akeys(bus, ":made:"):
         await bus.engine.arun(Call(["DEL", key]))
-    assert await bus.amade_for("task_7") == []
+    assert await bus.conversations.alist("task_7") == []
     async with working(bus):
         await aeventually(lambda: nooble.replies == ["done"], what="it was handled all the same")
 
@@ -227,9 +227,9 @@ async def test_losing_the_note_of_the_bus_loses_nothing(bus: Relevo) -> None:
     await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="task_7")
     await drain(bus)
     await bus.engine.arun(Call(["DEL", note_of(bus, "task_7")]))
-    assert shown(await bus.amade_for("task_7")) == [("actions", "embedding.generate", "done")]
+    assert shown(await bus.conversations.alist("task_7")) == [("actions", "embedding.generate", "done")]
     await bus.engine.arun(Call(["DEL", note_of(bus, "task_7")]))
-    assert (await bus.acleanup("task_7")).queues == {"embedding:actions": Left(1, 0, 0)}
+    assert (await bus.conversations.aclean("task_7")).queues == {"embedding:actions": Left(1, 0, 0)}
 
 
 @pytest.mark.parametrize("ask", ["list", "clean"])
@@ -243,10 +243,10 @@ async def test_an_incomplete_note_hides_no_message(bus_factory: AppFactory, ask:
     await drain(bus)
     await other.aclose()
     if ask == "list":
-        found = [one.queue for one in await bus.amade_for("task_7")]
+        found = [one.queue for one in await bus.conversations.alist("task_7")]
         assert found == ["embedding:actions", "elsewhere:actions", "embedding:actions"]
     else:
-        assert (await bus.acleanup("task_7")).queues == {
+        assert (await bus.conversations.aclean("task_7")).queues == {
             "embedding:actions": Left(2, 0, 0),
             "elsewhere:actions": Left(0, 1, 0),
         }
@@ -265,7 +265,7 @@ async def test_an_event_whose_publisher_died_is_listed_with_its_task(times: Time
     times.move(3_000)
     await bus.engine.arun(relay_events(bus.engine.bus_keys, bus.engine.keys_of, 1000))
     await bus.aclose()
-    kinds = [one.kind for one in await bus.amade_for("task_7")]
+    kinds = [one.kind for one in await bus.conversations.alist("task_7")]
     assert kinds == ["actions", "notifications"]
 
 
@@ -282,22 +282,22 @@ async def test_a_clean_up_reports_what_it_removed_and_what_it_left(
     await nooble.ingestion.asend("embedding.generate", {"n": 3}, task="task_7")
     await nooble.ingestion.asend("elsewhere.work", task="task_7")
     before = await akeys(bus)
-    report = await bus.acleanup("task_7", dry_run=True)
+    report = await bus.conversations.aclean("task_7", dry_run=True)
     assert (report.removed, report.living, report.dead, report.dry_run) == (2, 2, 1, True)
     assert await akeys(bus) == before
     with caplog.at_level(logging.INFO, "relevo.bus"):
-        report = await bus.acleanup("task_7")
+        report = await bus.conversations.aclean("task_7")
     assert report.queues == {"embedding:actions": Left(2, 1, 1), "elsewhere:actions": Left(0, 1, 0)}
     assert "task task_7: 2 removed from 2 queues; 2 in use, 1 dead letters left" in caplog.text
-    assert (await bus.acleanup("task_7")).removed == 0
-    assert (await bus.acleanup("task_7", dead=True)).removed == 1
+    assert (await bus.conversations.aclean("task_7")).removed == 0
+    assert (await bus.conversations.aclean("task_7", dead=True)).removed == 1
     worker = await drain(bus)
     assert worker.done == 1, "what was in use is handled"
-    assert (await bus.acleanup("task_7")).queues == {
+    assert (await bus.conversations.aclean("task_7")).queues == {
         "embedding:actions": Left(1, 0, 0),
         "elsewhere:actions": Left(0, 1, 0),
     }
-    assert (await bus.acleanup("unknown")).queues == {}
+    assert (await bus.conversations.aclean("unknown")).queues == {}
 
 
 async def test_nothing_is_left_of_a_task_that_was_cleaned_up(bus: Relevo) -> None:
@@ -305,13 +305,13 @@ async def test_nothing_is_left_of_a_task_that_was_cleaned_up(bus: Relevo) -> Non
     nooble = Nooble(bus)
     await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="warm-up")
     await drain(bus)
-    await bus.acleanup("warm-up")
+    await bus.conversations.aclean("warm-up")
     before = await akeys(bus)
     for n in range(20):
         await nooble.ingestion.asend("embedding.generate", {"n": n}, task="task_7")
     await drain(bus)
     assert len(await akeys(bus)) > len(before) + 20, "results, and what is known of the task"
-    await bus.acleanup("task_7")
+    await bus.conversations.aclean("task_7")
     assert set(await akeys(bus)) - set(before) == set()
 
 
@@ -331,7 +331,7 @@ async def test_messages_sent_during_a_clean_up_are_handled(bus: Relevo) -> None:
     async def clean() -> int:
         removed = 0
         while not over:
-            report = await bus.acleanup("task_7")
+            report = await bus.conversations.aclean("task_7")
             removed += report.removed
             await asyncio.sleep(0)
         return removed
@@ -347,7 +347,7 @@ async def test_messages_sent_during_a_clean_up_are_handled(bus: Relevo) -> None:
         over = True
         removed = sum(await asyncio.gather(*cleaners))
     assert sorted(handled) == list(range(200))
-    report = await bus.acleanup("task_7")
+    report = await bus.conversations.aclean("task_7")
     assert removed + report.removed == 180, "each ended message was removed once"
     assert (report.living, report.dead) == (0, 20)
     assert len(await bus.dead.alist(limit=1000)) == 20
@@ -393,7 +393,7 @@ async def test_the_last_callback_of_a_task_cleans_up_after_it_and_a_report_on_th
         await nooble.ingestion.asend("embedding.long", task="task_7", on_reply="ready", on_progress="half")
         await aeventually(lambda: len(nooble.reports) == 3)
         await aeventually(_living(bus, "ingestion:callbacks", 1))
-        states = sorted(shown(await bus.amade_for("task_7")))
+        states = sorted(shown(await bus.conversations.alist("task_7")))
         assert ("actions", "embedding.generate", "done") in states
         assert ("actions", "embedding.long", "running") in states
         hold.set()
@@ -425,7 +425,7 @@ async def test_between_two_attempts_of_a_callback_nothing_is_cleaned_up(bus: Rel
 
     @nooble.ingestion.action("look", retries=1, backoff=0.2)
     async def look(reply: Reply[int]) -> None:
-        seen.append(shown(await bus.amade_for("task_7")))
+        seen.append(shown(await bus.conversations.alist("task_7")))
         if len(seen) == 1:
             raise ValueError("not yet")
 
@@ -444,7 +444,7 @@ async def test_a_callback_without_a_task_cleans_up_nothing(bus: Relevo) -> None:
         await nooble.ingestion.asend("embedding.generate", {"n": 2}, on_reply="ready")
         await aeventually(lambda: nooble.replies == ["done"])
         await aeventually(_living(bus, "embedding:actions"))
-    assert shown(await bus.amade_for("task_7")) == [("actions", "embedding.generate", "done")]
+    assert shown(await bus.conversations.alist("task_7")) == [("actions", "embedding.generate", "done")]
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
@@ -461,8 +461,8 @@ async def test_nothing_is_cleaned_up_by_itself_where_that_is_only_observed_or_of
             if mode == "observe":
                 await aeventually(lambda: "(only observed)" in caplog.text, what="it says what it would do")
     assert ("task task_7" in caplog.text) == (mode == "observe")
-    assert ("actions", "embedding.generate", "done") in shown(await bus.amade_for("task_7"))
-    assert (await bus.acleanup("task_7")).removed > 0, "asked for, it is done"
+    assert ("actions", "embedding.generate", "done") in shown(await bus.conversations.alist("task_7"))
+    assert (await bus.conversations.aclean("task_7")).removed > 0, "asked for, it is done"
 
 
 # --- swept
@@ -588,10 +588,10 @@ def test_no_sweep_looks_at_all_keys(times: Times, server: Server) -> None:
     live_sweep(app)
     with working(app):
         eventually(lambda: app.engine.part(Bus).worker)
-    app.made_for("task_7")
-    app.cleanup("task_7")
+    app.conversations.list("task_7")
+    app.conversations.clean("task_7")
     app.trace("task_7")
-    app.tallies()
+    app.conversations.counts()
     assert looked() == before
 
 
@@ -803,9 +803,9 @@ def test_garbage_on_the_list_of_queues_is_ignored(bus: Relevo, name: bytes) -> N
     bus.service("svc").send("svc.work", task="task_7")
     bus.engine.run(Call(["ZADD", bus.engine.bus_keys.key("queues"), 1, name]))
     bus.engine.run(Call(["DEL", note_of(bus, "task_7")]))
-    assert len(bus.made_for("task_7")) == 1
-    assert bus.cleanup("task_7").living == 1
-    assert bus.tallies()["actions"].living == 1
+    assert len(bus.conversations.list("task_7")) == 1
+    assert bus.conversations.clean("task_7").living == 1
+    assert bus.conversations.counts()["actions"].living == 1
     live_sweep(bus)
 
 
@@ -840,14 +840,14 @@ async def test_what_came_and_went_is_counted_by_kind_and_adds_up(bus: Relevo) ->
     await nooble.ingestion.asend("embedding.generate", {"n": 7}, delay="1h")
     await asyncio.sleep(0.02)  # lets message 6 expire
     await drain(bus)
-    found = await bus.atallies()
+    found = await bus.conversations.acounts()
     assert found["notifications"] == Tally(created=4, done=3, dead=1)
     assert found["callbacks"] == Tally(created=3, done=3, cleaned=3)
     actions = found["actions"]
     assert (actions.created, actions.living, actions.dead, actions.done) == (7, 1, 1, 3)
     assert actions.cleaned == 2
-    assert (await bus.acleanup("events")).removed == 3
-    assert (await bus.atallies())["notifications"].cleaned == 3
+    assert (await bus.conversations.aclean("events")).removed == 3
+    assert (await bus.conversations.acounts())["notifications"].cleaned == 3
 
 
 def test_what_is_swept_is_counted(times: Times) -> None:
@@ -859,12 +859,12 @@ def test_what_is_swept_is_counted(times: Times) -> None:
         times.move(moved)
         live_sweep(app)
     assert app.queue("s:notifications:old").stats().living == 0
-    found = app.tallies().get("notifications", Tally())
+    found = app.conversations.counts().get("notifications", Tally())
     assert (found.created, found.living, found.swept) == (5, 0, 5)
 
 
 def test_an_unused_bus_has_nothing_to_count_or_to_sweep(bus: Relevo) -> None:
-    assert bus.tallies() == {}
+    assert bus.conversations.counts() == {}
     assert bus.sweep() == SweepReport((), True)
     assert bus.sweep(dry_run=False) == SweepReport((), False)
     assert keys(bus) == []
@@ -873,4 +873,4 @@ def test_an_unused_bus_has_nothing_to_count_or_to_sweep(bus: Relevo) -> None:
 def test_the_place_of_a_message_is_no_part_of_its_task(bus: Relevo) -> None:
     """A tenant and a task of one name are two things."""
     bus.service("svc").send("svc.work", tenant="task_7")
-    assert bus.made_for("task_7") == []
+    assert bus.conversations.list("task_7") == []

@@ -30,8 +30,8 @@ WITH_METHODS = [
 #: Methods that wait for the server: each has an async twin, named with an `a` in front.
 IN_PAIRS: dict[str, list[str]] = {
     "Relevo": [
-        "enqueue", "queues", "job", "run", "close", "workflow", "schedule", "made_for", "cleanup", "sweep",
-        "tallies", "health", "pools", "purge", "pause", "resume", "pauses",
+        "enqueue", "queues", "job", "close", "workflow", "schedule", "sweep", "trace", "health",
+        "pools", "purge", "pause", "resume", "pauses",
     ],
     "Pool": ["add", "move", "fail", "remove", "update", "get", "items", "counts", "dead", "retry"],
     "Service": ["send", "request", "publish", "report", "replay"],
@@ -111,6 +111,11 @@ def test_methods_of_dead_letters_have_async_twins() -> None:
     kind = type(relevo.Relevo("shop").dead)
     for method in "list page show groups retry discard restore edit replay resume runs load".split():  # noqa: SIM905
         check_pair(kind, method)
+
+
+def test_methods_of_conversations_have_async_twins() -> None:
+    for method in ("list", "clean", "counts"):
+        check_pair(type(relevo.Relevo("shop").conversations), method)
 
 
 def all_errors() -> list[type[Exception]]:

@@ -74,7 +74,7 @@ async def check_pending_vm(vm: str, pool: str) -> None:
             await note_ready(request_id, vm, pool)
     elif seen is None:
         await fail_pending_vm(entity, Unreachable("there is no such machine at the provider"))
-    elif await app.engine.arun(app.engine.now_ms()) - entity.since_ms >= kinds[pool].timeout * 1000:  # the clock that set `since_ms`
+    elif await app.engine.arun(app.engine.now_ms()) - entity.since_ms >= kinds[pool].timeout * 1000:
         await fail_pending_vm(entity, TimeoutError(f"not up within {kinds[pool].timeout:g} s"))
     else:
         raise Snooze(SOON, "not up yet")

@@ -9,6 +9,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from relevo.bus.bus import Bus
+from relevo.bus.conversations import cleaning
 from relevo.bus.span import Span
 from relevo.bus.span_store import PART, write_spans
 from relevo.engine.ids import made_ms
@@ -17,7 +18,6 @@ from relevo.engine.message import Headers
 from relevo.engine.outcome import End, Finish, GiveBack, Outcome, Reroute, TryAgain
 from relevo.engine.settle import Held
 from relevo.errors import StoreError
-from relevo.upkeep.conversations import cleaning
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+from relevo.bus.conversations import listing
 from relevo.bus.span import Span, timeline
 from relevo.bus.span_store import spans_of
 from relevo.engine.ids import looks_like_id, made_ms
@@ -14,7 +15,6 @@ from relevo.engine.lists import bus_queues
 from relevo.errors import OptionError
 from relevo.queues.store import Listed, page
 from relevo.store.plan import Ahead, Call
-from relevo.upkeep.conversations import listing
 
 #: Messages of each queue and state that are looked at.
 FRONT = 100

@@ -9,8 +9,8 @@ from msgspec import Struct
 from relevo.bus.asyncapi import document
 from relevo.bus.catalogue import ServiceInfo, catalogue, concerns
 from relevo.bus.conversation_store import Left
+from relevo.bus.conversations import Made, Tally
 from relevo.bus.span import Span
-from relevo.upkeep.conversations import Made, Tally
 from relevo.upkeep.sweeping import Orphan
 from relevo.web.access import Role
 from relevo.web.asked import Dry, DryRun
@@ -86,7 +86,7 @@ async def asyncapi(desk: Desk) -> dict[str, Any]:
 @get("/tallies")
 async def tallies(desk: Desk) -> dict[str, Tally]:
     """How many actions, callbacks and notifications were made on the bus, and what became of them."""
-    return await desk.app.atallies()
+    return await desk.app.conversations.acounts()
 
 
 @get("/traces/{operation}")
@@ -101,7 +101,7 @@ async def trace(desk: Desk, operation: str) -> list[Span]:
 @get("/tasks/{task}")
 async def made_for(desk: Desk, task: str) -> list[Made]:
     """What was made on behalf of a conversation (`task`) of the bus and still exists, oldest first."""
-    found = await desk.app.amade_for(task)
+    found = await desk.app.conversations.alist(task)
     if not found:
         raise not_there("trace of anything made for task", task)
     return found
@@ -112,7 +112,7 @@ async def cleanup(desk: Desk, task: str, query: Cleanup) -> Did[Cleaned]:
     """Remove the remains of a conversation (`task`): records, results and logs. What is in use stays, and so do dead
     letters.
     """
-    done = await desk.app.acleanup(task, dead=query.dead, dry_run=query.dry_run)
+    done = await desk.app.conversations.aclean(task, dead=query.dead, dry_run=query.dry_run)
     result = Cleaned(task, done.dry_run, done.removed, done.living, done.dead, done.queues)
     return Did(result, done.removed, {"task": task, "dead": query.dead}, done.dry_run)
 

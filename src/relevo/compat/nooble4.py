@@ -90,7 +90,7 @@ class DomainQueueManager:
 
     async def clean_task_queues(self, task_id: str) -> int:
         """Remove the remains of a task: returns how many records, results and logs. What is in use stays."""
-        return (await self._app.acleanup(task_id)).removed
+        return (await self._app.conversations.aclean(task_id)).removed
 
     @staticmethod
     def _queue(domain: str) -> str:
@@ -99,7 +99,7 @@ class DomainQueueManager:
 
 def clean_task_queues(task_id: str) -> int:
     """Remove the remains of a task in the app in use (`configure`): returns how many records, results and logs."""
-    return ifdb.current_app().cleanup(task_id).removed
+    return ifdb.current_app().conversations.clean(task_id).removed
 
 
 def _action_of(id: str, envelope: Envelope) -> dict[str, Any]:

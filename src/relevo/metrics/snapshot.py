@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from relevo.bus.conversations import Tally, tallied
 from relevo.engine.engine import Engine
 from relevo.engine.lists import listed_queues
 from relevo.engine.offers_store import instances
@@ -22,7 +23,6 @@ from relevo.schedules import store as schedules
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.store.server_facts import info
 from relevo.text.names import is_bus_name, is_pool_name, known_as, parse
-from relevo.upkeep.conversations import Tally, tallied
 
 #: Exported queues, in the order of their names. More would make scrapes too slow and too many series; the number of
 #: queues left out is exported.

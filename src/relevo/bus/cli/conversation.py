@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
+from relevo.bus.conversations import LISTED, Made
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
 from relevo.cli.screen import Screen, away, plural
 from relevo.errors import UnknownJob
-from relevo.upkeep.conversations import LISTED, Made
 from relevo.workflows.cli_tree import SIGNS
 
 #: Messages listed without --all.
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command."""
     screen = Screen()
     with closing(target.find(args, unnamed="relevo")) as app:
-        found = app.made_for(args.id)
+        found = app.conversations.list(args.id)
         if not found:
             raise UnknownJob(
                 f"nothing exists that was made on behalf of task {args.id!r:.80}: it never existed, all has ended, "

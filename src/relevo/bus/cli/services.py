@@ -15,6 +15,7 @@ from relevo.app import Relevo
 from relevo.bus.asyncapi import document
 from relevo.bus.catalogue import Catalogue, ServiceInfo, catalogue, concerns
 from relevo.bus.cli import services_view as view
+from relevo.bus.conversations import Tally
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command, pause
@@ -22,7 +23,6 @@ from relevo.cli.screen import Screen, plural
 from relevo.errors import ConfigurationError, StoreError
 from relevo.text.legible import clean
 from relevo.text.nearest import did_you_mean
-from relevo.upkeep.conversations import Tally
 
 
 class Report(Struct, frozen=True):
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     with closing(target.find(args, unnamed="relevo")) as app:
         if args.watch:
             _watch(screen, app, args.service, args.watch)
-        found, tallies = app.engine.run(catalogue(app.engine)), app.tallies()
+        found, tallies = app.engine.run(catalogue(app.engine)), app.conversations.counts()
     report = _report(found, tallies, args.service)
     if args.asyncapi:
         if not report.services:
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 def _watch(screen: Screen, app: Relevo, service: str | None, pause: float) -> None:
     while True:  # until Ctrl-C
         try:
-            report = _report(app.engine.run(catalogue(app.engine)), app.tallies(), service)
+            report = _report(app.engine.run(catalogue(app.engine)), app.conversations.counts(), service)
         except StoreError as error:  # part of what is watched: show it and look again
             screen.clear()
             screen.line(str(error), "bold red")

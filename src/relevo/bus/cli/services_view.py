@@ -10,9 +10,9 @@ import msgspec
 
 from relevo.bus.catalogue import ActionInfo, Catalogue, QueueInfo, ServiceInfo, SubscriptionInfo
 from relevo.bus.cli.schema_view import Shape, signature, structures
+from relevo.bus.conversations import Tally
 from relevo.cli.screen import Branch, Screen, away, plural
 from relevo.text.durations import spoken
-from relevo.upkeep.conversations import Tally
 
 #: Columns assumed without a terminal.
 ELSEWHERE = 120

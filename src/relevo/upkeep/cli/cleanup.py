@@ -8,12 +8,12 @@ from contextlib import closing
 import msgspec
 
 from relevo.app import Relevo
+from relevo.bus.conversations import Cleaned
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
 from relevo.cli.screen import Screen, away, plural
 from relevo.errors import ConfigurationError
-from relevo.upkeep.conversations import Cleaned
 from relevo.upkeep.sweeping import SweepReport
 
 
@@ -67,7 +67,7 @@ def _refuse_what_does_not_fit(args: argparse.Namespace) -> None:
 
 
 def _task(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    done = app.cleanup(args.task, dead=args.dead, dry_run=args.dry_run)
+    done = app.conversations.clean(args.task, dead=args.dead, dry_run=args.dry_run)
     if done.removed and not done.dry_run:
         app.audit.note("task.cleanup", via="cli", count=done.removed, task=args.task, dead=args.dead)
     if args.json:

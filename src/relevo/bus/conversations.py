@@ -68,6 +68,9 @@ class Cleaned(Struct, frozen=True):
         return sum(one.dead for one in self.queues.values())
 
 
+Messages = list[Made]
+
+
 def _task(given: Any) -> str:
     if not isinstance(given, str) or not given or len(given) > 200:
         raise OptionError(f"task: the id of a task is text of at most 200 characters, found {given!r:.80}")
@@ -176,3 +179,42 @@ def tallied(past: Sequence[bytes], stats: Iterable[queues.QueueStats]) -> dict[s
             before.swept + total.get("swept", 0),
         )
     return found
+
+
+class Conversations:
+    """What was made on behalf of each request of the bus. Given by `app.conversations`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def list(self, id: str) -> Messages:
+        """The messages of one conversation (`send(…, task="task_7")`) that still exist, oldest first.
+
+        >>> app.conversations.list("task_7")
+        [Made(id='…', kind='actions', queue='embedding:actions', state=<State.DONE: 'done'>, …)]
+        """
+        return self._engine.run(listing(self._engine, id))
+
+    async def alist(self, id: str) -> Messages:
+        """`list` for async code."""
+        return await self._engine.arun(listing(self._engine, id))
+
+    def clean(self, id: str, *, dead: bool = False, dry_run: bool = False) -> Cleaned:
+        """Remove the records, results and logs of a conversation. Messages in use stay, and so do dead letters.
+
+        With `dead`, dead letters are removed, too. Workers do this once the last callback was handled, and all of it
+        expires by itself: cleaning up only frees space sooner. With `dry_run` nothing is changed.
+        """
+        return self._engine.run(cleaning(self._engine, id, dead=dead, dry_run=dry_run))
+
+    async def aclean(self, id: str, *, dead: bool = False, dry_run: bool = False) -> Cleaned:
+        """`clean` for async code."""
+        return await self._engine.arun(cleaning(self._engine, id, dead=dead, dry_run=dry_run))
+
+    def counts(self) -> dict[str, Tally]:
+        """How many actions, callbacks and notifications were made on the whole bus, and what became of them."""
+        return self._engine.run(tallies(self._engine))
+
+    async def acounts(self) -> dict[str, Tally]:
+        """`counts` for async code."""
+        return await self._engine.arun(tallies(self._engine))
