@@ -33,9 +33,7 @@ from relevo.cli.main import COMMANDS, build_parser
 from relevo.engine import options
 from relevo.health.thresholds import Limits, limits_of, read_limits
 from relevo.settings import Settings
-from relevo.store import scripts
 from relevo.store import server_verdicts as checks
-from relevo.store.keys import QUEUE_KEYS
 from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks, remove
@@ -45,7 +43,7 @@ from tests.system.shell import command, environment, importing_from
 from tests.working import working
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCES = [path for folder in ("src", "tests", "deploy") for path in (ROOT / folder).rglob("*.*")]
 FOLDERS = {folder for path in SOURCES for folder in path.relative_to(ROOT).parts[:-1]}
 
@@ -271,24 +269,10 @@ def test_every_option_is_documented_with_its_true_default_and_place() -> None:
         assert f"alias `{alias}`" in table[name][-1]
 
 
-def test_every_key_is_documented_with_what_ends_it() -> None:
-    table = {re.split("[:<]", code(row[0]))[0]: row for row in rows(section("ARCHITECTURE.md", "Keys"))}
-    assert set(table) == set(QUEUE_KEYS)
-    for row in table.values():
-        assert len(row) == 4 and all(row), row
-
-
 def test_layers_are_drawn_as_they_are_checked() -> None:
     checked = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"][0]
     drawn = section("ARCHITECTURE.md", "Layers").split("```")[1].splitlines()[1:]
     assert [re.split("  +", line)[0] for line in drawn] == checked["layers"]
-
-
-def test_every_script_is_documented() -> None:
-    text = section("ARCHITECTURE.md", "Scripts")
-    light = {code(row[0]) for row in rows(text)}
-    assert light | {"push", "push_rich", "turn"} == set(scripts.names())
-    assert "**`push`**" in text and "**`turn`**" in text
 
 
 def test_every_error_is_documented() -> None:

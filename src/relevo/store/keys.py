@@ -8,88 +8,265 @@ What a job carries with it (results of its parents, checkpoints) is removed in t
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from relevo.signing import Signer
 from relevo.store.scripts import Script, script
 from relevo.text.names import encode
 
-#: Keys of one job, schedule, worker ... each, as `name:owner`, and what ends them. The name alone is never a key.
+
+class Key(NamedTuple):
+    """One kind of key. docs/internals/keys.md is made from these: `./dev docs`."""
+
+    type: str
+    holds: str
+    #: what removes it, or its time limit
+    ends: str
+    #: of keys of one job, schedule, worker …: what follows the name, as in `ended:<id>`
+    owner: str = ""
+
+
+#: Keys of one job, schedule, worker ... each, as `name:owner`. The name alone is never a key.
 OF_ONE = {
-    "replay": "a week after its last step",
-    "alike": "time limit of the longest dead letter in it",
-    "binned": "ten minutes, or its record's time limit",
-    "parked": "empties with the jobs",
-    "placed": "empties with the entities",
-    "entity": "the pool's data_ttl, once the entity has left all states",
-    "made": "task_ttl, renewed by what is made on behalf of the task",
-    "carried": "removed with its job or workflow; a time limit once that has failed or ended",
-    "ended": "result_ttl or failure_ttl",
-    "notes": "as long as the record",
-    "unique": "the time the name is held",
-    "bell": "a minute",
-    "sent": "ten times the caller's call_timeout",
-    "runs": "a month, renewed by each tick; removed with its schedule",
-    "aside": "a week",
+    "ended": Key(
+        "string",
+        "record of an ended job, with its body; of a done job only up to 4 KiB, beyond that without its arguments",
+        "`result_ttl` or `failure_ttl`",
+        "id",
+    ),
+    "notes": Key("hash", "progress and logs", "`failure_ttl`, or `result_ttl` if that is longer", "id"),
+    "carried": Key(
+        "hash",
+        "what a job takes with it: what it waits for, results of its parents, checkpoints, large data; of a workflow: "
+        "its plan, and which members have ended",
+        "removed with its job; a time limit once the job failed or the workflow ended",
+        "id",
+    ),
+    "unique": Key("string", "the job that holds a name for a time", "that time", "name"),
+    "parked": Key(
+        "zset",
+        "line of a tenant or task that is at its limit: id, by priority × 2^43 + rank; "
+        "`parked:r:target\\nrefusals`: jobs that wait for a worker of another build, by priority × 2^43",
+        "empties with the jobs",
+        "name",
+    ),
+    "alike": Key(
+        "zset", "dead letters of one error group, by time", "time limit of the longest dead letter in it", "fingerprint"
+    ),
+    "binned": Key(
+        "string",
+        "record of a discarded dead letter, followed by its own time limit",
+        "ten minutes, or that time limit if it is shorter",
+        "id",
+    ),
+    "replay": Key(
+        "hash",
+        "of an app: progress of a replay of dead letters, its leader, the leader's last sign of life",
+        "a week after its last step",
+        "id",
+    ),
+    "placed": Key(
+        "zset", "of a pool: entities in one state, by when they came there", "empties with the entities", "state"
+    ),
+    "entity": Key(
+        "hash",
+        "of a pool: metadata of one entity, each value as JSON; `@state`, `@since`, `@retries`",
+        "the pool's `data_ttl`, once the entity has left all states",
+        "id",
+    ),
+    "made": Key(
+        "zset",
+        "what was made on behalf of a conversation in this queue; of the bus: in which queues",
+        "`task_ttl`, renewed by what is made",
+        "conversation",
+    ),
+    "runs": Key(
+        "list",
+        "latest 50 entries of the history of a schedule",
+        "a month, renewed by each tick; removed with its schedule",
+        "name",
+    ),
+    "bell": Key("list", "calls, handed-over jobs and cancellations for one worker", "a minute", "worker"),
+    "sent": Key(
+        "string",
+        "number of calls that a connection has sent to this queue to make jobs; "
+        "`sent:<session>:answers` (hash): answers to those that were refused",
+        "ten times the caller's `call_timeout`",
+        "session",
+    ),
+    "aside": Key("any", "a key of another type that stood in the place of `<name>`", "a week", "name"),
 }
-#: Key names a script may ask for, and what ends them.
+#: Keys that a script may ask for by name.
 QUEUE_KEYS = {
-    "jobs": "empties with the jobs",
-    "ready": "empties with the jobs",
-    "scheduled": "empties with the jobs",
-    "running": "empties with the jobs",
-    "waiting": "empties with the jobs",
-    "claims": "empties with the jobs",
-    "story": "empties with the jobs",
-    "groups": "empties with the jobs",
-    "names": "empties with the jobs",
-    "waiters": "empties with the jobs",
-    "errands": "empties as letters are delivered and schedules removed",
-    "letters": "empties as letters are delivered",
-    "schedules": "permanent until a schedule is removed",
-    "ticks": "permanent until a schedule is removed",
-    "clock": "removed when nothing is ready",
-    "contact": "a minute, renewed by workers",
-    "set_back": "three minutes after a step of the clock",
-    "idle": "time limit, renewed by idle workers",
-    "paused": "resuming, or the first turn after its end",
-    "stats": "time limit, renewed by traffic",
-    "timings": "time limit, renewed by traffic",
-    "minutes": "two hours, renewed by those who look at rates",
-    "flows": "time limit, renewed by new workflows",
-    "done": "time limit of its longest record",
-    "dead": "time limit of its longest record",
-    "cancelled": "time limit of its longest record",
-    "expired": "time limit of its longest record",
-    "kinds": "time limit of the longest dead letter",
-    "bin": "ten minutes, renewed by what is discarded",
-    "limits": "permanent until the limit is removed",
-    "holding": "empties with the jobs",
-    "buckets": "time limit: when all of them are full",
-    "parking": "empties with the jobs, and as pauses and breakers end",
-    "rerouted": "empties with the jobs",
-    "sought": "empties with the jobs",
-    "lines": "removed when nobody stands in a line",
-    "pauses": "as the pause or the breaker",
-    "breakers": "time limit: the longest window",
-    "instances": "time limit, renewed by those who serve the queue",
-    "offers": "time limit, renewed by those who serve the queue",
-    "log": "time limit, renewed by traffic; the newest only",
-    "strays": "time limit, renewed by the purge",
-    "walk": "a day, renewed by the purge; walk:held 30 days",  # and walk:strays
+    "jobs": Key("hash", "id → body of each living job", "empties with the jobs"),
+    "ready": Key("zset", "id, by priority × 2^43 + fair tag", "empties with the jobs"),
+    "scheduled": Key("zset", "id, by due time × 1024 + priority", "empties with the jobs"),
+    "running": Key("zset", "id, by the end of its lease", "empties with the jobs"),
+    "waiting": Key(
+        "zset",
+        "id, by the time since when it waits: for other jobs, or for a place of its tenant or task",
+        "empties with the jobs",
+    ),
+    "claims": Key(
+        "hash",
+        "id → `token worker since`, with ` c` if it is to be cancelled; only of jobs that were handed out",
+        "empties with the jobs",
+    ),
+    "story": Key("hash", "id → attempts so far, only of jobs that failed or were interrupted", "empties with the jobs"),
+    "groups": Key("hash", "id → `weight tenant`, of scheduled jobs that have a tenant", "empties with the jobs"),
+    "names": Key("hash", "name → living job that has it", "empties with the jobs"),
+    "waiters": Key(
+        "hash",
+        "id → channels of processes that wait for its end, and edges to what depends on it",
+        "empties with the jobs",
+    ),
+    "errands": Key(
+        "zset",
+        "what workers do for the queue besides jobs, by time: outbox messages, and `@name` of schedules",
+        "empties as outbox messages are delivered and schedules removed",
+    ),
+    "letters": Key(
+        "hash", "outbox message → its text: the outcome of a job, for other queues", "empties as they are delivered"
+    ),
+    "schedules": Key("hash", "name → record of a schedule", "permanent until the schedule is removed"),
+    "ticks": Key("hash", "`due:name`, `job:name`, … → state of a schedule", "permanent until the schedule is removed"),
+    "clock": Key(
+        "hash", "virtual times of the fair tags, per priority and per tenant", "removed when nothing is ready"
+    ),
+    "contact": Key(
+        "string",
+        "when workers last reached the server, and until when no lease is taken back because of an outage",
+        "a minute, renewed by workers",
+    ),
+    "set_back": Key(
+        "hash",
+        "the step of the server's clock that was handled last, and by how much",
+        "three minutes after a step of the clock",
+    ),
+    "idle": Key("zset", "idle workers, until when they count as alive", "time limit, renewed by idle workers"),
+    "paused": Key(
+        "hash",
+        "exists while the queue is paused: until when, and what was asked since",
+        "resuming, or the first turn after its end",
+    ),
+    "pauses": Key(
+        "hash",
+        "`q:`, `t:task`, `g:tenant`, `s:schedule`, `b:task` (a breaker) → since when, until when, why, by which user",
+        "as the pause or the breaker",
+    ),
+    "limits": Key(
+        "hash",
+        "`q:`, `t:task`, `g:tenant` → `concurrency rate burst paused`; of an open breaker also when its next probe may "
+        "start, how many failed, and its longest rest",
+        "permanent until the limit is removed",
+    ),
+    "holding": Key("hash", "id → names of the limits it runs under; `#name` → how many run", "empties with the jobs"),
+    "buckets": Key(
+        "hash", "name → when its token bucket is full again, in µs", "time limit: when all buckets are full"
+    ),
+    "parking": Key(
+        "zset",
+        "names of lines with jobs, by when to look at them again; pauses, by their end; breakers, by when they close",
+        "empties with the jobs, and as pauses and breakers end",
+    ),
+    "rerouted": Key(
+        "hash", "id → `target\\nrefusals` of jobs that wait for a worker of another build", "empties with the jobs"
+    ),
+    "sought": Key("hash", "target → refusals of its lines", "empties with the jobs"),
+    "lines": Key(
+        "hash", "virtual times of the ranks in lines, per priority and per tenant", "removed when all lines are empty"
+    ),
+    "breakers": Key("hash", "`t:task` → when its last attempts failed", "time limit: the longest window"),
+    "stats": Key("hash", "counters", "a week without traffic"),
+    "timings": Key(
+        "hash",
+        "`slot task` → sums of how long its jobs waited and ran; a bounded number of tasks",
+        "a week without traffic",
+    ),
+    "minutes": Key(
+        "hash", "minute → counters at the first look of that minute, of the last hour", "two hours after the last look"
+    ),
+    "flows": Key("zset", "workflows, by the time they began", "a month after the last one"),
+    "done": Key("zset", "ids of done jobs, by time; the newest `done_max`", "time limit of its longest record"),
+    "dead": Key("zset", "ids of dead letters, by time; the newest `dead_max`", "time limit of its longest record"),
+    "cancelled": Key(
+        "zset", "ids of cancelled jobs, by time; the newest `dead_max`", "time limit of its longest record"
+    ),
+    "expired": Key("zset", "ids of expired jobs, by time; the newest `dead_max`", "time limit of its longest record"),
+    "kinds": Key(
+        "hash",
+        "fingerprint → when the first of its error group died, and the head of its record; at most 500",
+        "time limit of the longest dead letter",
+    ),
+    "bin": Key("zset", "discarded dead letters, by when", "ten minutes, renewed by what is discarded"),
+    "instances": Key(
+        "zset", "workers that serve the queue, until when they count as alive", "time limit, renewed by them"
+    ),
+    "offers": Key(
+        "hash",
+        "`#worker` → its build; `%build` → what its workers know, as lines `target=signature`; of a service's queue "
+        "also action → until when, description; `@worker` → its own description",
+        "half an hour after the last worker, of a service's queue a day",
+    ),
+    "log": Key(
+        "stream",
+        "of a service's notifications: events that it published, if they are kept; the newest only",
+        "time limit, renewed by traffic",
+    ),
+    "strays": Key(
+        "zset",
+        "ids that a purge found in no set although data is kept under them, by when",
+        "a week after the limit of orphans, renewed by purges",
+    ),
+    "walk": Key(
+        "string",
+        "where the last purge stopped among the ready jobs; `walk:strays`: where its search for orphans stopped; "
+        "`walk:held`: what it found paused, and when",
+        "a day, `walk:held` 30 days, renewed by purges",
+    ),
     # of a pool, which is addressed as a queue: `{prefix:env:app:actions:pool:name}`
-    "entities": "empties with the entities",
-    "states": "empties with the entities",
+    "entities": Key("zset", "of a pool: its entities, by their latest change", "empties with the entities"),
+    "states": Key("zset", "of a pool: states that hold entities", "empties with the entities"),
     # of the bus, which is addressed as a queue: `{prefix:env}`
-    "queues": "time limit, renewed by use",
-    "subscriptions": "permanent until a subscription is removed; swept when nobody serves it",
-    "topics": "as the subscriptions",
-    "closed": "a day, renewed by events",
-    "sweeping": "half a minute, of a queue a minute: one sweep at a time",
-    "audit": "time limit, renewed by deeds; the newest only",
-    "spans": "time limit, renewed by traffic; the newest only",
+    "queues": Key("zset", "of the bus: its queues, by their last use", "30 days without use"),
+    "subscriptions": Key(
+        "hash",
+        "of the bus: queue → its subscription: pattern and limits",
+        "permanent until it is removed; swept when no instance serves it",
+    ),
+    "topics": Key("hash", "of the bus: pattern → queues that subscribe to it", "as the subscriptions"),
+    "closed": Key(
+        "hash", "of a subscription's queue: its last ended life, if that received an event", "a day, renewed by events"
+    ),
+    "sweeping": Key(
+        "string",
+        "lock, one holder at a time: of the bus the sweep; of a queue or pool the purge",
+        "half a minute, of a queue a minute",
+    ),
+    "audit": Key(
+        "stream",
+        "of the bus: what operators did, the newest 10,000; `audit:refused`: requests that the HTTP API refused, the "
+        "newest 1,000",
+        "90 days, renewed by each entry",
+    ),
+    "spans": Key("stream", "of the bus: outcomes of messages, the newest `trace_max`", "a week without traffic"),
     # of the bus, and of an app, which is addressed as a queue, too: `{prefix:env:app}`
-    "format": "a year, renewed by use",
-    "replays": "a week, renewed by replays; the newest only",
-    "faults": "a week after the last one",
+    "format": Key(
+        "string",
+        "of an app and of the bus: the format of their keys, and the oldest format whose processes can work beside "
+        "them (`engine/key_format.py`)",
+        "a year, renewed by use",
+    ),
+    "replays": Key(
+        "zset",
+        "of an app: replays of dead letters, by their last sign of life, the newest 100",
+        "a week, renewed by replays",
+    ),
+    "faults": Key(
+        "hash",
+        "key or value that another program wrote → when it was met, and what was wrong; at most 100",
+        "a week after the last one",
+    ),
     **OF_ONE,
 }
 
@@ -151,55 +328,55 @@ def app_keys(prefix: str, env: str, app: str, *, clock_key: str = "") -> QueueKe
 
 
 class AppKeys:
-    """The keys of one app: where its queues and workers are listed."""
+    """The keys of one app: where its queues and workers are listed. Each docstring is a row: type: what; its end."""
 
     def __init__(self, prefix: str, env: str, app: str) -> None:
         self._tag = "{" + _address(prefix, env, app) + "}:"
 
     @property
     def queues(self) -> bytes:
-        """zset: a queue of the app, also of services it serves, when it was last used; a month unused and empty."""
+        """zset: queues of the app and of services that it serves, by their last use; 30 days unused and empty."""
         return (self._tag + "queues").encode()
 
     @property
     def schedules(self) -> bytes:
-        """hash: schedule -> the queue in which it is kept; permanent until it is removed."""
+        """hash: schedule → the queue in which it is kept; permanent until the schedule is removed."""
         return (self._tag + "schedules").encode()
 
     @property
     def pools(self) -> bytes:
-        """zset: name of a pool, when it was last used; a month unused and empty."""
+        """zset: pools, by their last use; 30 days unused and empty."""
         return (self._tag + "pools").encode()
 
     @property
     def swept(self) -> bytes:
-        """Which worker ends what is past its deadline on queues without a worker, in this interval."""
+        """string: worker that ends overdue jobs of queues without a worker, in this minute; a minute."""
         return (self._tag + "swept").encode()
 
     @property
     def purged(self) -> bytes:
-        """Which worker purges in this interval; the interval."""
+        """string: worker that purges in this interval; the interval."""
         return (self._tag + "purged").encode()
 
     @property
     def workers(self) -> bytes:
-        """zset: worker id, when it was last heard of; time limit, renewed by workers."""
+        """zset: workers, by their last sign of life; a day, renewed by workers."""
         return (self._tag + "workers").encode()
 
     @property
     def health(self) -> bytes:
-        """hash: how the app is doing, as a worker last found it; four intervals of `health_every`."""
+        """hash: latest report on the app's health; four intervals of `health_every`."""
         return (self._tag + "health").encode()
 
     @property
     def watching(self) -> bytes:
-        """string: whose turn it is to look at the app's health; most of an interval."""
+        """string: worker whose turn it is to measure the app's health; most of an interval."""
         return (self._tag + "watching").encode()
 
     def worker(self, worker: str) -> bytes:
-        """What one worker says of itself; a short time limit."""
+        """string: what one worker reports about itself; a minute."""
         return (self._tag + "worker:" + worker).encode()
 
     def inbox(self, process: str) -> bytes:
-        """Channel on which a waiting process is told of ends. No key: a channel holds nothing."""
+        """channel: ends of jobs, for a process that waits for them; not a key, it holds nothing."""
         return (self._tag + "inbox:" + process).encode()
