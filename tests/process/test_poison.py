@@ -143,7 +143,7 @@ def test_jobs_run_elsewhere_while_a_worker_is_blocked(server: Server, tmp_path: 
         site.enqueue("block", 0)
         site.wait_effect("start", 0)
         with site.working() as free:
-            eventually(lambda: free.lanes and free.lanes[0].is_resting, what="the other worker is idle")
+            eventually(lambda: free.consumers and free.consumers[0].is_resting, what="the other worker is idle")
             site.enqueue_many("nap", range(1, 21))
             for n in range(1, 21):
                 assert site.wait_effect("end", n).pid == os.getpid()

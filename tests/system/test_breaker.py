@@ -13,7 +13,7 @@ from relevo.engine.backoff import Backoff
 from relevo.engine.outcome import GiveBack
 from relevo.errors import OptionError, ServerUnavailable
 from relevo.health.status import Status
-from relevo.limits.breaker_duty import Trips
+from relevo.limits.breaker_observer import BreakerObserver
 from relevo.limits.store import LimitInfo
 from relevo.worker import Worker
 from tests.conftest import AppFactory
@@ -196,7 +196,7 @@ def test_a_breaker_is_of_a_task_and_not_of_a_job(app: Relevo) -> None:
 async def test_failures_during_the_report_of_others_are_reported_with_the_next(app: Relevo) -> None:
     """When a dependency goes, many fail at once: most of them while the first is being reported."""
     breaker = Breaker.after(5, "1h", rest="1h", longest="1h")
-    trips = Trips(app.engine.keys_of("default"), "default", app.engine.client.driver())
+    trips = BreakerObserver(app.engine.keys_of("default"), "default", app.engine.client.driver())
     trips.count("shop.charge", breaker, GiveBack())
     reporting = asyncio.create_task(trips.tell())
     await asyncio.sleep(0)  # it waits for the server's answer now
@@ -209,7 +209,7 @@ async def test_failures_during_the_report_of_others_are_reported_with_the_next(a
 
 async def test_failures_that_cannot_be_reported_are_kept(app_factory: AppFactory) -> None:
     app = app_factory(url="redis://127.0.0.1:1/0")
-    trips = Trips(app.engine.keys_of("default"), "default", app.engine.client.driver())
+    trips = BreakerObserver(app.engine.keys_of("default"), "default", app.engine.client.driver())
     for _ in range(3):
         trips.count("shop.charge", QUICK, GiveBack())
     with pytest.raises(ServerUnavailable):

@@ -737,7 +737,7 @@ async def test_a_worker_that_lost_its_lease_stops_the_job_at_its_next_checkpoint
         await aeventually(lambda: ended)
         assert "has lost its lease" in str(ended[0])
         assert position(app, job.id) == kept_then
-        await aeventually(lambda: not worker.hands.runs)
+        await aeventually(lambda: not worker.runner.runs)
     assert await job.astatus() is State.RUNNING, "at the other worker"
     row = Moved(job.id, 2, "done", 100, "", 1.0, 0, b"")
     assert (await app.engine.arun(turn(keys, "heir", Limits(1000, 0, 10, 10), 0, Settled(moved=[row])))).refused == []

@@ -24,7 +24,7 @@ def times(server: Server, app_factory: AppFactory, monkeypatch: pytest.MonkeyPat
 
 
 async def resting(worker: Worker) -> None:
-    await aeventually(lambda: worker.lanes and worker.lanes[0].is_resting, what="the worker rests")
+    await aeventually(lambda: worker.consumers and worker.consumers[0].is_resting, what="the worker rests")
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -7,7 +7,7 @@ import pytest
 from relevo import Relevo
 from relevo.engine.job import State
 from relevo.store.plan import Call
-from relevo.upkeep.deadline_duty import DeadlineSweeper
+from relevo.upkeep.deadline_duty import DeadlineDuty
 from relevo.upkeep.deadlines import expiring
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
@@ -23,7 +23,7 @@ def times(server: Server, app_factory: AppFactory) -> Times:
 async def swept(times: Times) -> int:
     """A sweep by a worker of another queue, at once."""
     times.app.engine.run(Call([b"DEL", times.app.engine.keys.swept]))
-    return await DeadlineSweeper(times.app.engine, "w").run_once()
+    return await DeadlineDuty(times.app.engine, "w").run_once()
 
 
 def kept(times: Times, queue: str, *names: str) -> set[str]:

@@ -19,7 +19,7 @@ from relevo.engine.ids import Ids, _text
 from relevo.engine.push import push_plain
 from relevo.engine.workers import WorkerInfo, listed, present
 from relevo.errors import StoreError
-from relevo.health.duty import Watcher
+from relevo.health.duty import HealthDuty
 from relevo.health.status import Health, Status
 from relevo.store.plan import Call
 from relevo.worker.worker import Worker
@@ -212,7 +212,7 @@ def test_services_that_the_app_serves_are_looked_at_and_those_of_others_are_not(
 async def looked(app: Relevo) -> Health:
     """A worker's look, at once."""
     app.engine.run(Call([b"DEL", app.engine.keys.watching]))
-    found = await Watcher(Worker(app)).run_once()
+    found = await HealthDuty(Worker(app)).run_once()
     assert found is not None
     return found
 
@@ -259,14 +259,14 @@ def test_nothing_kept_is_unknown(app: Relevo) -> None:
 async def test_of_many_workers_one_looks_in_an_interval(app_factory: AppFactory) -> None:
     app = app_factory(health=True, health_every="1m")
     alive(app)
-    found = await asyncio.gather(*(Watcher(Worker(app)).run_once() for _ in range(5)))
+    found = await asyncio.gather(*(HealthDuty(Worker(app)).run_once() for _ in range(5)))
     assert sum(one is not None for one in found) == 1
     assert 0 < app.engine.run(Call([b"PTTL", app.engine.keys.watching])) <= 54_000
     await app.aclose()
 
 
 async def test_nothing_is_kept_unless_health_is_on(app: Relevo) -> None:
-    assert await Watcher(Worker(app)).run_once() is None
+    assert await HealthDuty(Worker(app)).run_once() is None
     assert app.engine.run(Call([b"EXISTS", app.engine.keys.health, app.engine.keys.watching])) == 0
     await app.aclose()
 
@@ -404,7 +404,7 @@ def test_a_server_that_is_away_is_an_error_and_not_a_status(app_factory: AppFact
 
 async def test_a_worker_keeps_counters_once_a_minute_for_rates(app: Relevo) -> None:
     worker = Worker(app)
-    watcher = Watcher(worker)
+    watcher = HealthDuty(worker)
     key = app.engine.keys_of("default").key("minutes")
     await watcher.run_once()
     assert app.engine.run(Call([b"EXISTS", key])) == 0, "not at its start: many workers begin at once"
@@ -420,7 +420,7 @@ async def test_a_key_of_another_type_is_named_once_in_the_log_of_a_worker(
     key = app.engine.keys_of("default").key("ready")
     app.engine.run(Call([b"SET", key, b"stranger"]))
     push_old(app, MINUTE)
-    watcher = Watcher(Worker(app))
+    watcher = HealthDuty(Worker(app))
     with caplog.at_level("ERROR", logger="relevo.worker"):
         for _ in range(3):
             watcher._sample_at = 0.0

@@ -20,7 +20,7 @@ from relevo import Relevo, Snooze, metrics
 from relevo.cli.main import main
 from relevo.engine.workers import WorkerInfo, listed, present
 from relevo.errors import StoreError
-from relevo.health.duty import Watcher
+from relevo.health.duty import HealthDuty
 from relevo.metrics import snapshot
 from relevo.metrics.endpoint import Scraped
 from relevo.metrics.families import CATALOGUE
@@ -196,7 +196,7 @@ async def test_timings_that_could_not_be_written_are_written_later(app: Relevo) 
         await (await fine.aenqueue()).aresult(timeout=PATIENCE)
         nowhere = Relevo(app.name, url=f"redis://127.0.0.1:{free_port()}").engine.client.driver()
         with pytest.raises(StoreError):
-            await worker.lanes[0].timings.write(nowhere)
+            await worker.consumers[0].timings.write(nowhere)
     assert Scrape(await metrics.aexposition(app))("relevo_task_run_seconds_count", task="fine") == 1
     await app.aclose()
 
@@ -311,7 +311,7 @@ async def test_health_is_looked_at_for_each_scrape(app_factory: AppFactory) -> N
     """The worker that looked may be the one that died."""
     app = app_factory(health=True, health_limits={"unserved_age": "10ms"})
     app.engine.run(app.engine.list_queue("default"))
-    found = await Watcher(Worker(app)).run_once()
+    found = await HealthDuty(Worker(app)).run_once()
     assert found is not None and found.is_healthy, "and it is kept for minutes"
     app.task(name="x")(_nothing).enqueue()
     await aeventually(lambda: scrape(app)("relevo_queue_health_status", queue="default") == 2, what="it has no worker")
@@ -356,7 +356,7 @@ async def test_with_very_many_queues_only_some_are_looked_into(
     assert found("relevo_queue_jobs", queue="queue2", state="ready") == 1
     assert not found.has("relevo_health_status"), "not all queues were looked at, and no worker did"
     assert found("relevo_pool_entities", pool="vms", state="pending") == 1
-    await Watcher(Worker(app)).run_once()
+    await HealthDuty(Worker(app)).run_once()
     app.pool("vms").move("vm-1", "pending", "ready")
     found = scrape(app)
     assert found("relevo_pool_entities", pool="vms", state="ready") == 1, "and not as a worker found them"

@@ -22,7 +22,7 @@ from relevo.limits.store import trip
 from relevo.pools.pool import Entity, Pool
 from relevo.upkeep import asking, store
 from relevo.upkeep.locks import unlock
-from relevo.upkeep.purge_duty import Purger
+from relevo.upkeep.purge_duty import PurgeDuty
 from relevo.upkeep.report import PurgeReport
 from relevo.worker import Worker
 from tests.conftest import AppFactory
@@ -1030,7 +1030,7 @@ async def test_workers_purge_by_themselves_once_per_interval_also_on_a_full_serv
         await app.pool("vms").aadd("vm-1", "completed")
         await aeventually(lambda: app.purge().count == 1)
         full.command("CONFIG", "SET", "maxmemory", "1")
-        reports = [await Purger(app.engine, worker).run_once() for worker in ("w1", "w2", "w1")]
+        reports = [await PurgeDuty(app.engine, worker).run_once() for worker in ("w1", "w2", "w1")]
         full.command("CONFIG", "SET", "maxmemory", "0")
         assert [report and report.count for report in reports] == [1, None, None], "once per interval"
         await app.aclose()
@@ -1043,7 +1043,7 @@ async def test_purge_that_the_server_refuses_to_a_worker_is_logged_once(
         app = Relevo("strict", url=strict.url, env="test", purge="on", purge_every="10ms")
         await app.pool("vms").aadd("vm-1")
         strict.command("ACL", "SETUSER", "default", "-set")
-        purger, refused = Purger(app.engine, "w1"), "the purge broke off:"
+        purger, refused = PurgeDuty(app.engine, "w1"), "the purge broke off:"
         running = asyncio.create_task(purger.run())
         await aeventually(lambda: refused in caplog.text)
         strict.command("ACL", "SETUSER", "default", "+set")
@@ -1085,13 +1085,13 @@ async def test_purge_of_a_worker_survives_cancelled_checks(
     app = times.another(purge="on")
     runs: list[int] = []
 
-    async def run(purger: Purger) -> None:
+    async def run(purger: PurgeDuty) -> None:
         runs.append(1)
         if len(runs) == 1:
             raise asyncio.CancelledError
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Purger, "run", run)
+    monkeypatch.setattr(PurgeDuty, "run", run)
     async with working(app):
         await aeventually(lambda: len(runs) == 2)
     assert "purge failed; it starts anew" in caplog.text

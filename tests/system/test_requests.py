@@ -257,8 +257,8 @@ async def test_a_request_that_waits_for_a_thread_beyond_its_deadline_never_runs(
 
     me, queue = bus.service("me"), bus.queue("a:actions")
     async with answering(bus, threads=1, concurrency=50) as worker:
-        assert worker._hands is not None
-        runs_here = worker._hands.runs
+        assert worker._runner is not None
+        runs_here = worker._runner.runs
 
         def waiting() -> list[Run]:
             return [run for run in runs_here.values() if run.is_waiting]

@@ -259,7 +259,7 @@ async def test_workers_that_start_together_register_one_schedule_and_fire_each_t
         workers = [Worker(app) for _ in range(10)]
         running = asyncio.gather(*(worker.run() for worker in workers))
         await aeventually(lambda: len(ticks) >= len(expected), what="the tick")
-        await aeventually(lambda: all(one.lanes and one.lanes[0].is_resting for one in workers), what="they rest")
+        await aeventually(lambda: all(w.consumers and w.consumers[0].is_resting for w in workers), what="they rest")
         for worker in workers:
             worker.stop()
         await running
@@ -439,7 +439,7 @@ async def test_a_schedule_is_not_stale_yet_while_workers_are_replaced(times: Tim
     await drain(times.app)
     newer = times.another()
     async with working(newer) as worker:
-        await aeventually(lambda: worker.lanes, what="it works")
+        await aeventually(lambda: worker.consumers, what="it works")
         times.move(STALE_MS - MINUTE)
         assert not await is_stale(newer)
         times.move(2 * MINUTE)

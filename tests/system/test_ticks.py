@@ -57,7 +57,7 @@ async def test_a_schedule_made_at_run_time_wakes_a_worker_that_sleeps(
     monkeypatch.setattr("relevo.worker.consumer.IDLE_MS", HOUR)
     ticks = noting(app)
     async with working(app) as worker:
-        await aeventually(lambda: worker.lanes and worker.lanes[0].is_resting, what="the worker rests")
+        await aeventually(lambda: worker.consumers and worker.consumers[0].is_resting, what="the worker rests")
         await app.aschedule("often", app.tasks["note"], every="1s")
         await aeventually(lambda: ticks, what="its first tick")
         await app.schedules.get("often").aremove()

@@ -25,7 +25,7 @@ log = logging.getLogger("relevo.worker")
 SAMPLE_EVERY = 60.0
 
 
-class Watcher:
+class HealthDuty:
     """One for each worker; one worker of an app at a time takes the snapshots."""
 
     def __init__(self, worker: Worker) -> None:

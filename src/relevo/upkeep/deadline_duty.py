@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EVERY = 60.0
 
 
-class DeadlineSweeper:
+class DeadlineDuty:
     """The sweep as a duty of one worker."""
 
     def __init__(self, engine: Engine, worker: str) -> None:

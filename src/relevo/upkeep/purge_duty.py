@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("relevo.purge")
 
 
-class Purger:
+class PurgeDuty:
     """The purge as a duty of one worker."""
 
     def __init__(self, engine: Engine, worker: str) -> None:

@@ -12,7 +12,7 @@ from relevo.store.aio import AsyncDriver
 from relevo.store.plan import Call
 from relevo.store.replies import WrongNode, refusal
 from relevo.store.wire import Wire
-from relevo.worker.consumer import Lane
+from relevo.worker.consumer import Consumer
 
 log = logging.getLogger("relevo.worker")
 
@@ -23,16 +23,20 @@ MARGIN = 3.0
 
 
 class Bell:
-    """Listens for some lanes on a connection of its own: a blocked read would hold up everybody else's calls."""
+    """Listens for some consumers on a connection of its own: a blocked read would hold up everybody else's calls."""
 
     def __init__(
-        self, driver: AsyncDriver, worker: str, lanes: Sequence[Lane], on_open: Callable[[bool], None] = lambda _: None
+        self,
+        driver: AsyncDriver,
+        worker: str,
+        consumers: Sequence[Consumer],
+        on_open: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self._driver = driver
         #: Called with whether there was a connection before.
         self._on_open = on_open
-        self._lanes = {lane.keys.bell(worker): lane for lane in lanes}
-        self._read: tuple[bytes | int, ...] = (b"BLPOP", *self._lanes, BLOCK)
+        self._consumers = {consumer.keys.bell(worker): consumer for consumer in consumers}
+        self._read: tuple[bytes | int, ...] = (b"BLPOP", *self._consumers, BLOCK)
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
         #: Why the present connection serves no longer.
@@ -61,13 +65,13 @@ class Bell:
     async def _listen(self) -> None:
         """Until the connection breaks, or the server refuses the read."""
         self._ended, was_open = self._loop.create_future(), self._wire is not None
-        wire = self._wire = await self._driver.open(next(iter(self._lanes)), timeout=BLOCK + MARGIN)
+        wire = self._wire = await self._driver.open(next(iter(self._consumers)), timeout=BLOCK + MARGIN)
         wire.on_reply = self._rung
         wire.on_closed = lambda: self._end(wire.closed)
         wire.post(self._read)
         self._on_open(was_open)
-        for lane in self._lanes.values():
-            lane.wake()  # what was rung while nobody listened
+        for consumer in self._consumers.values():
+            consumer.wake()  # what was rung while nobody listened
         self._end(wire.closed)
         await self._ended
 
@@ -76,11 +80,11 @@ class Bell:
             self._ended.set_exception(error)
 
     async def drain(self) -> None:
-        """Wait until nothing that was handed to us is on its way: no lane gets anything after this."""
+        """Wait until nothing that was handed to us is on its way: no consumer gets anything after this."""
         if self._wire is None or self._wire.closed is not None:
             return
         self._drained = asyncio.Event()
-        key = next(iter(self._lanes))
+        key = next(iter(self._consumers))
         try:
             await self._driver.perform(Call([b"RPUSH", key, b""]), patience=0)
             await self._driver.perform(Call([b"PEXPIRE", key, 1000]), patience=0)
@@ -98,7 +102,7 @@ class Bell:
             return
         if reply is not None:
             try:
-                self._lanes[reply[0]].bell(reply[1])
+                self._consumers[reply[0]].bell(reply[1])
             except Exception:  # a strange message must not end the connection
                 log.exception("bell: %.60r cannot be taken", reply)
         if reply is not None and not reply[1] and self._drained is not None:

@@ -105,7 +105,7 @@ async def _warn_of_an_ill_server(app: Relevo) -> None:
     try:
         facts = await asyncio.to_thread(gather, lambda call: app.engine.client.run(call, patience=0))
     except StoreError:
-        return  # the lanes log the lost connection and retry
+        return  # the consumers log the lost connection and retry
     for verdict in judge(facts):
         if verdict.name == "eviction" and not app.engine.client.source.check.is_off:
             continue  # logged when the worker connected

@@ -1,8 +1,8 @@
-"""One queue of a worker: ask, start, settle, in one round trip after the other.
+"""One queue of a worker: claims jobs and settles those that have ended, in one round trip after the other.
 
-At most one turn is under way. What finishes meanwhile piles up and is settled by the next one, so batches form by
-themselves under load, and an idle lane is one message away from its next job. When the queue has nothing, the server
-keeps us on its list of idle workers and we stop asking until the bell rings or something is due.
+At most one turn is under way. Jobs that end during it are settled by the next one, so batches form by themselves under
+load, and an idle consumer is one message away from its next job. When the queue is empty, the server lists the worker
+as idle, and the consumer stops asking until the bell rings or something is due.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from relevo.engine.settle import Held, kept_body, settle, spared_ms
 from relevo.engine.signed_ends import done_signature_field
 from relevo.engine.turn import MOST, Limits, Note, Settled, Turn, leave, note, renew, rest, turn
 from relevo.errors import OutOfMemory, StoreError
-from relevo.limits.breaker_duty import Trips
+from relevo.limits.breaker_observer import BreakerObserver
 from relevo.store.aio import AsyncDriver
 from relevo.store.plan import Call
 from relevo.store.replies import SlotMoving
 from relevo.text.names import known_as
 from relevo.worker import kill_points as faults
-from relevo.worker.outbox_carrier import Errands
+from relevo.worker.outbox_carrier import OutboxCarrier
 from relevo.worker.run import Run
 from relevo.worker.server_clock import ServerClock, repair
 from relevo.worker.timings import Timings
@@ -71,19 +71,19 @@ AT_FIRST = 32
 TURN_BYTES = 512 * 1024
 
 
-class Lane:
+class Consumer:
     """The turns of one queue."""
 
     def __init__(self, worker: Worker, queue: str, number: int, driver: AsyncDriver) -> None:
         engine = worker.engine
         self.queue = queue
-        #: its place among the worker's lanes
+        #: its place among the worker's consumers
         self.number = number
         self.keys = engine.keys_of(queue)
         self._signer = self.keys.signer
         self.settled = Settled()
         self._worker = worker
-        self._hands = worker.hands
+        self._runner = worker.runner
         self._intake = worker.intake
         self._driver = driver
         self._limits = Limits(engine.lease_ms, IDLE_MS, engine.settings.done_max, engine.settings.dead_max)
@@ -115,12 +115,12 @@ class Lane:
         self._skew_ms = 0
         self._clock = ServerClock()
         self._repair: asyncio.Task[None] | None = None
-        self.errands = Errands(engine, queue, driver, self._errands_done)
+        self.outbox = OutboxCarrier(engine, queue, driver, self._errands_done)
         #: how long its jobs waited and ran
         self.timings = Timings(engine.keys_of(known_as(queue)))
         #: jobs that are offered to other workers, and what becomes of them if none takes them
         self._offered: dict[str, tuple[Held, End]] = {}
-        self._trips = Trips(self.keys, queue, driver)
+        self._trips = BreakerObserver(self.keys, queue, driver)
         #: jobs whose inputs are being fetched
         self.gathering: dict[str, asyncio.Task[None]] = {}
         self._heads: dict[str, bytes] = {}
@@ -160,14 +160,14 @@ class Lane:
             else:
                 self.gathering[id] = self._loop.create_task(self._take_late(held), name=f"relevo late {id}")
         elif kind == b"c":
-            self._hands.cancel(self, message[1:].decode())
+            self._runner.cancel(self, message[1:].decode())
         else:
             self._is_called = True
         self._kick.set()
 
     def held(self) -> list[tuple[str, int]]:
         """Ids and tokens of jobs that run, or whose end could not be told yet. Also called from the keeper's thread."""
-        return [*self._hands.held_of(self), *self.settled.held()]
+        return [*self._runner.held_of(self), *self.settled.held()]
 
     def now_ms(self) -> int:
         """The server's clock, as far as the last turn told."""
@@ -184,9 +184,9 @@ class Lane:
             want = min(self._most, worker.room()) if not self._resting or part.moved else 0
             if not want and not len(part):
                 if worker.is_drained and not worker.in_hand:
-                    await self.errands.finish()
+                    await self.outbox.finish()
                     return
-                worker.lane_is_quiet()
+                worker.consumer_is_quiet()
                 await self._sleep()
                 continue
             if self._is_called:
@@ -208,7 +208,7 @@ class Lane:
                 except Exception:  # one strange entry must not keep the others from being settled and started
                     log.exception("%s: job %.60r cannot be taken back", self.queue, row[0])
             self._take_all(found)
-            self.errands.heed(found.errand_ms, found.now_ms)
+            self.outbox.heed(found.errand_ms, found.now_ms)
             is_needed_now = 0 < found.wake_ms <= found.now_ms  # more is due than one turn moves
             if want and len(found.ids) < want and calls == self._calls and not is_needed_now:
                 self._rest(found.wake_ms - found.now_ms if found.wake_ms else None)
@@ -325,7 +325,7 @@ class Lane:
             await self._away(error)
             return
         self.heed_clock(asked, time.monotonic(), now)
-        self.errands.heed(errand, now)
+        self.outbox.heed(errand, now)
         if waits and calls == self._calls:
             self._rest(wake - now if wake else None)
         else:
@@ -350,12 +350,12 @@ class Lane:
         except StoreError as error:
             log.warning("%s: what waits for a time is %.0f s late: %s", self.queue, step_ms / 1000, error)
         self.wake()
-        self.errands.look()
+        self.outbox.look()
 
     def _errands_done(self) -> None:
         if self._worker.burst:  # what they let go may be ours to run: ask before the work is taken for done
-            for lane in self._worker.lanes:
-                lane.wake()
+            for consumer in self._worker.consumers:
+                consumer.wake()
 
     # jobs in and out
     def _take(self, held: Held, now_ms: int) -> None:
@@ -366,7 +366,7 @@ class Lane:
             return
         run = self._intake.run_of(self, self.queue, held, now_ms)
         if isinstance(run, Run):
-            self._hands.accept(run)
+            self._runner.accept(run)
         else:
             self._conclude(held, run)
 
@@ -415,7 +415,7 @@ class Lane:
 
     def _keep(self, held: Held) -> None:
         """It is lent to us again, because we were too late to renew it; hand it back if we never heard of it."""
-        if (self, held.id, held.token) in self._hands.runs or held.id in self.gathering or self.settled.has(held.id):
+        if (self, held.id, held.token) in self._runner.runs or held.id in self.gathering or self.settled.has(held.id):
             return
         log.warning("%s: the reply to the claim of job %s was lost; it is handed back", self.queue, held.id)
         self._conclude(held, Interrupted())
@@ -426,7 +426,7 @@ class Lane:
         for start in range(0, len(held), MOST):
             part = held[start : start + MOST]
             renewed = await self._driver.perform(renew(self.keys, part, self._limits.lease_ms), patience=0)
-            self._hands.heed(self, part, renewed.lost, renewed.cancelled)
+            self._runner.heed(self, part, renewed.lost, renewed.cancelled)
 
     def _conclude(self, held: Held, happened: Happened, result: bytes = b"", not_kept: str = "") -> Outcome:
         now_ms = self.now_ms()
@@ -511,7 +511,7 @@ class Lane:
         return head
 
     def handing_back(self, runs: Sequence[Run]) -> Call[Turn]:
-        """A turn that hands jobs back as if they had not been taken, for the keeper, who does not wait for the loop."""
+        """A turn that hands jobs back as if they had not been claimed. Used by the lease renewer, outside the loop."""
         terms_of = self._worker.engine.terms_of
         rows = [settle(run.held, GiveBack(), terms_of(run.held.envelope, self.queue)[1], 0) for run in runs]
         return turn(self.keys, self._worker.id, self._limits, 0, Settled(moved=rows))

@@ -39,7 +39,7 @@ class Intake:
             self._offers[queue] = offer_of(self._engine, queue, self._worker)
         return self._offers[queue]
 
-    def run_of(self, lane: Any, queue: str, held: Held, now_ms: int) -> Run | Happened:
+    def run_of(self, consumer: Any, queue: str, held: Held, now_ms: int) -> Run | Happened:
         """The run, or what happened instead."""
         envelope = held.envelope
         if envelope is None:
@@ -86,7 +86,7 @@ class Intake:
         limit, ttl = envelope.timeout, envelope.result_ttl  # what the caller chose, else what the task says
         kept = options.result_ttl if ttl is None else ttl
         run = Run(
-            lane,
+            consumer,
             held,
             task,
             args,

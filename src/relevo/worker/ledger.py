@@ -6,7 +6,7 @@ its lease as long as the process is alive and not stopped and the job's time lim
 
 Layout: a header (when the process last renewed by itself, and when the server last answered its event loop), then cells
 of 64 bytes:
-in use, lane, token, id, monotonic start time, monotonic deadline (0: none).
+in use, queue, token, id, monotonic start time, monotonic deadline (0: none).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _ROW = struct.Struct("<BBI20sdd")
 class Entry(Struct, frozen=True):
     """A started job."""
 
-    lane: int
+    #: its number among the worker's queues
+    queue: int
     token: int
     id: str
     began: float
@@ -74,13 +75,13 @@ class Ledger:
         """Monotonic time of the last pulse; 0: never."""
         return float(_BEAT.unpack_from(self._map, _BEAT.size)[0])
 
-    def write(self, lane: int, token: int, id: str, began: float, deadline: float) -> int:
+    def write(self, queue: int, token: int, id: str, began: float, deadline: float) -> int:
         """Write a started job; returns its cell, or -1 if all are in use."""
         try:
             cell = self._free.pop()
         except IndexError:
             return -1
-        _ROW.pack_into(self._map, _HEADER + cell * _CELL, 1, lane, token, id.encode(), began, deadline)
+        _ROW.pack_into(self._map, _HEADER + cell * _CELL, 1, queue, token, id.encode(), began, deadline)
         return cell
 
     def clear(self, cell: int) -> None:
@@ -92,9 +93,9 @@ class Ledger:
     def entries(self) -> Iterator[Entry]:
         """All started jobs."""
         for cell in range(self._cells):
-            used, lane, token, id, began, deadline = _ROW.unpack_from(self._map, _HEADER + cell * _CELL)
+            used, queue, token, id, began, deadline = _ROW.unpack_from(self._map, _HEADER + cell * _CELL)
             if used:
-                yield Entry(lane, token, id.decode("ascii", "replace"), began, deadline)
+                yield Entry(queue, token, id.decode("ascii", "replace"), began, deadline)
 
     def close(self) -> None:
         """Unmap the memory."""

@@ -22,7 +22,7 @@ log = logging.getLogger("relevo.worker")
 AGAIN = 1.0
 
 
-class Errands:
+class OutboxCarrier:
     """The errands of one queue, one round at a time. Any worker may do them: what is told twice changes nothing."""
 
     def __init__(self, engine: Engine, queue: str, driver: AsyncDriver, on_done: Callable[[], None]) -> None:

@@ -93,15 +93,15 @@ class Presence:
 
     async def _stay(self) -> None:
         """Report that the worker still serves its queues of tasks."""
-        for lane in self._worker.lanes:
-            if lane.queue not in self._full_at or not self._is_serving:
+        for consumer in self._worker.consumers:
+            if consumer.queue not in self._full_at or not self._is_serving:
                 continue
-            if time.monotonic() < self._full_at[lane.queue] and await self._perform(
-                stay(lane.keys, self._worker.id, lane.now_ms())
+            if time.monotonic() < self._full_at[consumer.queue] and await self._perform(
+                stay(consumer.keys, self._worker.id, consumer.now_ms())
             ):
                 continue
-            await self._perform(serve_tasks(lane.keys, self._worker.id, self._known[lane.queue]))
-            self._full_at[lane.queue] = time.monotonic() + TASKS_FULL_EVERY
+            await self._perform(serve_tasks(consumer.keys, self._worker.id, self._known[consumer.queue]))
+            self._full_at[consumer.queue] = time.monotonic() + TASKS_FULL_EVERY
 
     def on_the_bus(self) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
         """The duties for the bus, by name; empty if no service is served."""

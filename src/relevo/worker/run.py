@@ -37,7 +37,7 @@ class Apart(Protocol):
 class Run(Struct, eq=False):
     """One attempt. Mutable on purpose: shared by the loop, the threads and the lease renewer."""
 
-    lane: Any
+    consumer: Any
     held: Held
     task: Task[..., Any]
     args: tuple[Any, ...]

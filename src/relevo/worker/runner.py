@@ -35,14 +35,14 @@ from relevo.worker.run import DeadlinePassed, Encoded, ProcessDied, RemoteFailur
 from relevo.worker.tracing import begin_span, end_span
 
 if TYPE_CHECKING:
-    from relevo.worker.consumer import Lane
+    from relevo.worker.consumer import Consumer
     from relevo.worker.executors.processes import Processes
     from relevo.worker.executors.quarantine import Quarantine
 
 log = logging.getLogger("relevo.worker")
 
 
-class Hands:
+class Runner:
     """Runs attempts on the loop, in threads, in processes. Everything but `begin` happens on the loop."""
 
     def __init__(self, engine: Engine, *, concurrency: int, threads: int, on_settled: Callable[[], None]) -> None:
@@ -58,22 +58,22 @@ class Hands:
         self._on_loop = 0
         self._telemetry = engine.telemetry
         #: claimed and not yet settled, by id and token: a job whose lease was lost may be claimed again by this worker
-        self.runs: dict[tuple[Lane, str, int], Run] = {}
-        self._newest: dict[tuple[Lane, str], Run] = {}
+        self.runs: dict[tuple[Consumer, str, int], Run] = {}
+        self._newest: dict[tuple[Consumer, str], Run] = {}
         #: shared with the supervisor; None: no supervisor
         self.ledger: Ledger | None = None
         #: newly claimed jobs are given back at once
-        self.are_closing = False
+        self.is_closing = False
         self.done = self.failed = 0
         self.failure_log = FailureLog()
 
     # in
     def accept(self, run: Run) -> None:
         """Start it as soon as there is a slot."""
-        lane, held = run.lane, run.held
-        before = self._newest.get((lane, held.id))
-        self.runs[lane, held.id, held.token] = self._newest[lane, held.id] = run
-        if self.are_closing:
+        consumer, held = run.consumer, run.held
+        before = self._newest.get((consumer, held.id))
+        self.runs[consumer, held.id, held.token] = self._newest[consumer, held.id] = run
+        if self.is_closing:
             self.give_back(run)
         elif before is None:
             self._place(run)
@@ -123,7 +123,7 @@ class Hands:
             if run.context.deadline_at:
                 run.deadline = min(run.deadline, run.context.deadline_at)
         if self.ledger is not None:
-            run.cell = self.ledger.write(run.lane.number, run.held.token, run.held.id, now, run.deadline)
+            run.cell = self.ledger.write(run.consumer.number, run.held.token, run.held.id, now, run.deadline)
         if self._telemetry is not None:
             run.span = begin_span(self._telemetry, run)
         if faults.ACTIVE:
@@ -188,18 +188,18 @@ class Hands:
 
     def _settle(self, run: Run, happened: Happened, result: Encoded = NOTHING) -> None:
         self._forget(run)
-        lane: Lane = run.lane
-        outcome = lane.conclude(run, happened, result.result, result.not_kept)
+        consumer: Consumer = run.consumer
+        outcome = consumer.conclude(run, happened, result.result, result.not_kept)
         if happened is _RETURNED:
             self.done += 1
-            lane.timings.note(run)
+            consumer.timings.note(run)
         elif not isinstance(happened, Interrupted):
             self.failed += 1
-            lane.timings.note(run, is_failure=_is_failure(happened))
+            consumer.timings.note(run, is_failure=_is_failure(happened))
             if outcome is not None:
                 self.failure_log.note(run, outcome)
         if run.capture.changed or run.is_noted or run.context._progress is not None:
-            lane.note_end(run, run.capture.text() if run.capture.changed else "", ended_well=outcome is None)
+            consumer.note_end(run, run.capture.text() if run.capture.changed else "", ended_well=outcome is None)
         if run.span is not None:
             end_span(run, happened)
         self._on_settled()
@@ -214,10 +214,10 @@ class Hands:
 
     def _forget(self, run: Run) -> None:
         run.settled = True
-        lane, held = run.lane, run.held
-        self.runs.pop((lane, held.id, held.token), None)
-        if self._newest.get((lane, held.id)) is run:
-            del self._newest[lane, held.id]
+        consumer, held = run.consumer, run.held
+        self.runs.pop((consumer, held.id, held.token), None)
+        if self._newest.get((consumer, held.id)) is run:
+            del self._newest[consumer, held.id]
         follower, run.follower = run.follower, None
         if follower is not None and not follower.settled:
             self._place(follower)
@@ -233,25 +233,25 @@ class Hands:
             if run.apart is not None:
                 run.apart.pause(run)
 
-    def held_of(self, lane: Lane) -> list[tuple[str, int]]:
-        """Ids and tokens of the unsettled jobs of a lane. Also called from the lease renewer's thread."""
+    def held_of(self, consumer: Consumer) -> list[tuple[str, int]]:
+        """Ids and tokens of the unsettled jobs of a consumer. Also called from the lease renewer's thread."""
         runs = list(self.runs.values())
-        return [(run.held.id, run.held.token) for run in runs if run.lane is lane and not run.settled]
+        return [(run.held.id, run.held.token) for run in runs if run.consumer is consumer and not run.settled]
 
     def heed(
-        self, lane: Lane, held: Iterable[tuple[str, int]], lost: Collection[str], cancelled: Iterable[str]
+        self, consumer: Consumer, held: Iterable[tuple[str, int]], lost: Collection[str], cancelled: Iterable[str]
     ) -> None:
         """Act on the result of renewing these leases: stop cancelled jobs and jobs whose lease is lost."""
         for id in cancelled:
-            self.cancel(lane, id)
+            self.cancel(consumer, id)
         for id, token in held:
-            run = self.runs.get((lane, id, token))
+            run = self.runs.get((consumer, id, token))
             if id in lost and run is not None:
                 self.lose(run)
 
-    def cancel(self, lane: Lane, id: str) -> None:
+    def cancel(self, consumer: Consumer, id: str) -> None:
         """The job was cancelled: stop it."""
-        run = self._newest.get((lane, id))
+        run = self._newest.get((consumer, id))
         if run is None or run.stopped:
             return
         if run.started:

@@ -212,7 +212,7 @@ class Supervisor:
             self._again.sort()
 
     def _keep_leases(self, now: float) -> None:
-        """Renew for a process whose own keeper is silent, because a task holds Python's lock."""
+        """Renew for a process that does not renew them itself, because a task holds Python's lock."""
         for child in self._children.values():
             contact = child.contact
             if contact is None or now - child.ledger.last_beat < contact.lease_ms / 2000 or child.is_stopped:
@@ -281,7 +281,7 @@ def _of_jobs(
     contact: Contact, entries: Sequence[Entry], plan: Callable[[QueueKeys, list[tuple[str, int]]], Call[Any]]
 ) -> Iterator[Call[Any]]:
     """The same call for all these jobs, queue by queue."""
-    for lane, address in enumerate(contact.queues):
-        jobs = [(entry.id, entry.token) for entry in entries if entry.lane == lane]
+    for number, address in enumerate(contact.queues):
+        jobs = [(entry.id, entry.token) for entry in entries if entry.queue == number]
         for start in range(0, len(jobs), MOST):
             yield plan(QueueKeys(address), jobs[start : start + MOST])

@@ -7,8 +7,8 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from relevo.worker.consumer import Lane
-from relevo.worker.runner import Hands
+from relevo.worker.consumer import Consumer
+from relevo.worker.runner import Runner
 
 log = logging.getLogger("relevo.worker")
 
@@ -23,12 +23,12 @@ STOP_PATIENCE = 5.0
 STOP_PATIENCE_THREAD = 1.0
 
 
-class Watch:
+class TimeLimits:
     """Sweeps over all running jobs ten times a second."""
 
-    def __init__(self, hands: Hands, lanes: Sequence[Lane], on_hanging: Callable[[], None]) -> None:
-        self._hands = hands
-        self._lanes = lanes
+    def __init__(self, runner: Runner, consumers: Sequence[Consumer], on_hanging: Callable[[], None]) -> None:
+        self._runner = runner
+        self._consumers = consumers
         self._on_hanging = on_hanging
         #: time of the last sweep; tells the lease renewer whether the loop is blocked
         self.ticked = time.monotonic()
@@ -56,20 +56,20 @@ class Watch:
     def run_once(self, now: float) -> None:
         """Stop runs that exceed their time limit, abandon runs that do not stop."""
         self.ticked = now
-        for run in list(self._hands.runs.values()):
+        for run in list(self._runner.runs.values()):
             if run.deadline and now > run.deadline and not run.stopped:
-                self._hands.interrupt(run, "timeout")
+                self._runner.interrupt(run, "timeout")
             elif run.stopped:
                 patience = STOP_PATIENCE if run.thread is None else STOP_PATIENCE_THREAD
-                if now - run.stopped_at > patience and self._hands.give_up_on(run):
+                if now - run.stopped_at > patience and self._runner.give_up_on(run):
                     self._on_hanging()
         since, before = self._counted
-        finished = self._hands.done + self._hands.failed
+        finished = self._runner.done + self._runner.failed
         if now > since:
             self.rate, self._counted = (finished - before) / (now - since), (now, finished)
 
     async def _note(self) -> None:
-        for run in self._hands.runs.values():
-            run.lane.note(run)
-        for lane in self._lanes:
-            await lane.flush_notes()
+        for run in self._runner.runs.values():
+            run.consumer.note(run)
+        for consumer in self._consumers:
+            await consumer.flush_notes()

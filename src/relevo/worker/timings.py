@@ -23,7 +23,7 @@ from relevo.metrics.timings import BOUNDS, FAILED, NAME_MOST, OTHER, RAN, WAITED
 if TYPE_CHECKING:
     from relevo.store.aio import AsyncDriver
     from relevo.store.keys import QueueKeys
-    from relevo.worker.consumer import Lane
+    from relevo.worker.consumer import Consumer
     from relevo.worker.run import Run
 
 #: Seconds between two writes of one worker: scrapes come every 15 or more.
@@ -33,7 +33,7 @@ MOST_TASKS = 200
 
 
 class Timings:
-    """The timings of one lane. All of it happens on the loop."""
+    """The timings of one consumer. All of it happens on the loop."""
 
     __slots__ = ("_keys", "_made", "_prefix", "_tasks", "ahead")
 
@@ -89,15 +89,15 @@ class Timings:
                 raise
 
 
-async def write_now_and_then(lanes: Sequence[Lane], driver: AsyncDriver) -> None:
-    """Write the sums of all lanes until cancelled."""
+async def write_now_and_then(consumers: Sequence[Consumer], driver: AsyncDriver) -> None:
+    """Write the sums of all consumers until cancelled."""
     while True:
         await asyncio.sleep(WRITE_EVERY * random.uniform(0.8, 1.2))
-        await write_all(lanes, driver)
+        await write_all(consumers, driver)
 
 
-async def write_all(lanes: Sequence[Lane], driver: AsyncDriver) -> None:
-    """Write the sums of all lanes; they are kept while the server cannot be reached."""
-    for lane in lanes:
+async def write_all(consumers: Sequence[Consumer], driver: AsyncDriver) -> None:
+    """Write the sums of all consumers; they are kept while the server cannot be reached."""
+    for consumer in consumers:
         with contextlib.suppress(StoreError):
-            await lane.timings.write(driver)
+            await consumer.timings.write(driver)

@@ -1,7 +1,7 @@
-"""A worker: takes jobs from queues, runs them, tells what became of them.
+"""A worker: claims jobs from queues, runs them, settles them.
 
-It puts the parts together: a `Lane` per queue asks and settles, `Bell`s wait to be called, `Intake` decides what may
-run, `Hands` run it, `Watch` minds the time, and the `Keeper` renews leases from a thread.
+It puts the parts together: a `Consumer` per queue claims and settles, `Bell`s wait for wake-ups, the `Intake` decides
+what may run, the `Runner` runs it, `TimeLimits` enforces time limits, and the `LeaseRenewer` renews leases.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from relevo.engine.engine import Engine, HasEngine
 from relevo.engine.ids import Ids
 from relevo.engine.key_format import agreeing
 from relevo.errors import ConfigurationError, OptionError, StoreError, UnfitServer, UntrustedDirectory
-from relevo.health.duty import Watcher
+from relevo.health.duty import HealthDuty
 from relevo.schedules.firing import registering_all
 from relevo.store.aio import AsyncDriver
 from relevo.text.names import is_bus_name
-from relevo.upkeep.deadline_duty import DeadlineSweeper
-from relevo.upkeep.purge_duty import Purger
+from relevo.upkeep.deadline_duty import DeadlineDuty
+from relevo.upkeep.purge_duty import PurgeDuty
 from relevo.worker import capture
 from relevo.worker import kill_points as faults
 from relevo.worker.bell import Bell
-from relevo.worker.consumer import Lane
+from relevo.worker.consumer import Consumer
 from relevo.worker.intake import Intake
-from relevo.worker.lease_renewer import Keeper
+from relevo.worker.lease_renewer import LeaseRenewer
 from relevo.worker.ledger import Ledger
 from relevo.worker.presence import Presence
-from relevo.worker.runner import Hands
+from relevo.worker.runner import Runner
 from relevo.worker.server_clock import StepLog
-from relevo.worker.time_limits import Watch
+from relevo.worker.time_limits import TimeLimits
 from relevo.worker.timings import write_all, write_now_and_then
 
 log = logging.getLogger("relevo.worker")
@@ -91,10 +91,10 @@ class Worker:
         if any(map(is_bus_name, self.queues)):
             engine.part(Bus).worker = self.id  # what is sent from here may want to come back here
         self.aftermath = Aftermath(engine)
-        self.lanes: list[Lane] = []
+        self.consumers: list[Consumer] = []
         self.step_log = StepLog()
         self.is_stopping = False
-        #: and nothing that was handed to us is on its way any more: lanes may end
+        #: and nothing that was handed to us is on its way any more: consumers may end
         self.is_drained = False
         #: stopped because it should start anew: too many jobs, too much memory, threads that hang
         self.wants_recycling = False
@@ -105,12 +105,12 @@ class Worker:
         self._ledger = ledger
         self.started_ms = int(time.time() * 1000)
         self._reserved = 0
-        #: a lane wanted to ask and found no room
+        #: a consumer wanted to ask and found no room
         self._is_starving = False
         self._stop = asyncio.Event()
         self._stop_fast = asyncio.Event()
-        self._hands: Hands | None = None
-        self._watch: Watch | None = None
+        self._runner: Runner | None = None
+        self._time_limits: TimeLimits | None = None
         self._presence: Presence | None = None
         self._bells: list[Bell] = []
         self._threads = _positive("threads", settings.threads if threads is None else threads)
@@ -120,20 +120,20 @@ class Worker:
         self._slots = self.concurrency if some_async else min(self.concurrency, self._threads)
 
     @property
-    def hands(self) -> Hands:
+    def runner(self) -> Runner:
         """The jobs in hand."""
-        assert self._hands is not None, "the worker is not running"
-        return self._hands
+        assert self._runner is not None, "the worker is not running"
+        return self._runner
 
     @property
     def done(self) -> int:
         """Jobs that went well."""
-        return self._hands.done if self._hands else 0
+        return self._runner.done if self._runner else 0
 
     @property
     def failed(self) -> int:
         """Attempts that did not."""
-        return self._hands.failed if self._hands else 0
+        return self._runner.failed if self._runner else 0
 
     # life
     def stop(self, *, fast: bool = False) -> None:
@@ -157,41 +157,41 @@ class Worker:
         """Work until stopped (in burst mode: until nothing is left to do)."""
         driver = self.engine.client.driver()
         await self._check_server(driver)
-        hands = self._hands = Hands(
+        runner = self._runner = Runner(
             self.engine, concurrency=self.concurrency, threads=self._threads, on_settled=self._on_settled
         )
-        hands.ledger = self._ledger
-        self.lanes = [Lane(self, queue, number, driver) for number, queue in enumerate(self.queues)]
-        watch = self._watch = Watch(hands, self.lanes, self._on_hanging)
-        keeper = Keeper(self.engine, hands, self.lanes, watch)
+        runner.ledger = self._ledger
+        self.consumers = [Consumer(self, queue, number, driver) for number, queue in enumerate(self.queues)]
+        time_limits = self._time_limits = TimeLimits(runner, self.consumers, self._on_hanging)
+        renewer = LeaseRenewer(self.engine, runner, self.consumers, time_limits)
         presence = self._presence = Presence(self)
         with capture.Installed(forward=True):
             try:
                 await self.register()
                 await presence.announce()
             except StoreError as error:
-                log.warning("the server is away at the start: %s", error)  # the lanes go on trying
-            keeper.start()
-            lanes = [self._guard(lane.run, f"lane {lane.queue}") for lane in self.lanes]
+                log.warning("the server is away at the start: %s", error)  # the consumers go on trying
+            renewer.start()
+            consumers = [self._guard(consumer.run, f"consumer {consumer.queue}") for consumer in self.consumers]
             self._bells = self._make_bells(driver, presence)
             duties = [self._guard(bell.run, "bell") for bell in self._bells]
-            duties += [self._guard(watch.run, "watch"), self._guard(presence.run, "presence")]
-            duties.append(self._guard(Watcher(self).run, "watcher"))
+            duties += [self._guard(time_limits.run, "time limits"), self._guard(presence.run, "presence")]
+            duties.append(self._guard(HealthDuty(self).run, "watcher"))
             duties += [self._guard(duty, name) for name, duty in presence.on_the_bus()]
-            duties.append(self._guard(partial(write_now_and_then, self.lanes, driver), "timings"))
-            duties.append(self._guard(DeadlineSweeper(self.engine, self.id).run, "deadlines"))
+            duties.append(self._guard(partial(write_now_and_then, self.consumers, driver), "timings"))
+            duties.append(self._guard(DeadlineDuty(self.engine, self.id).run, "deadlines"))
             if self.engine.settings.purge != "off":
-                duties.append(self._guard(Purger(self.engine, self.id).run, "purge"))
+                duties.append(self._guard(PurgeDuty(self.engine, self.id).run, "purge"))
             try:
                 await self._stop.wait()
-                await self._wind_down(lanes)
+                await self._wind_down(consumers)
             finally:
-                keeper.stop()
-                for task in (*lanes, *duties):
+                renewer.stop()
+                for task in (*consumers, *duties):
                     task.cancel()
-                await asyncio.gather(*lanes, *duties, return_exceptions=True)
-                hands.close()
-                await write_all(self.lanes, driver)
+                await asyncio.gather(*consumers, *duties, return_exceptions=True)
+                runner.close()
+                await write_all(self.consumers, driver)
                 with contextlib.suppress(StoreError):
                     await presence.leave()
         if self._given_up is not None:
@@ -199,8 +199,8 @@ class Worker:
 
     def _make_bells(self, driver: AsyncDriver, presence: Presence) -> list[Bell]:
         if self.engine.client.source.is_cluster:  # keys of different slots cannot be read together
-            return [Bell(driver, self.id, [lane], presence.say_again) for lane in self.lanes]
-        return [Bell(driver, self.id, self.lanes, presence.say_again)]
+            return [Bell(driver, self.id, [consumer], presence.say_again) for consumer in self.consumers]
+        return [Bell(driver, self.id, self.consumers, presence.say_again)]
 
     @staticmethod
     def _guard(duty: Callable[[], Any], name: str) -> asyncio.Task[None]:
@@ -245,39 +245,39 @@ class Worker:
             await self.engine.client.arun(self.engine.list_served(queue), patience=0)
         await self.register_schedules()
 
-    async def _wind_down(self, lanes: list[asyncio.Task[None]]) -> None:
+    async def _wind_down(self, consumers: list[asyncio.Task[None]]) -> None:
         """Leave the lists, finish or hand back what is in hand, and tell what became of it."""
-        hands, grace = self.hands, self.engine.settings.grace
-        self.is_stopping = hands.are_closing = True
-        hands.ask_to_pause()
+        runner, grace = self.runner, self.engine.settings.grace
+        self.is_stopping = runner.is_closing = True
+        runner.ask_to_pause()
         if self._presence is not None:
             with contextlib.suppress(StoreError):
                 await self._presence.stop_serving()
         if faults.ACTIVE:
             faults.at("stopping")
-        for lane in self.lanes:
+        for consumer in self.consumers:
             try:
-                await lane.leave()
+                await consumer.leave()
             except StoreError as error:
-                log.warning("%s: could not say goodbye: %s", lane.queue, error)
+                log.warning("%s: could not say goodbye: %s", consumer.queue, error)
         await asyncio.gather(*(bell.drain() for bell in self._bells))
         self.is_drained = True
-        for run in [run for run in hands.runs.values() if not run.started]:
-            hands.give_back(run)
-        if hands.runs:
-            log.info("stopping: %d jobs have %g s to finish", len(hands.runs), grace)
-        ended: asyncio.Future[Any] = asyncio.gather(*lanes)
+        for run in [run for run in runner.runs.values() if not run.started]:
+            runner.give_back(run)
+        if runner.runs:
+            log.info("stopping: %d jobs have %g s to finish", len(runner.runs), grace)
+        ended: asyncio.Future[Any] = asyncio.gather(*consumers)
         fast: asyncio.Future[Any] = asyncio.create_task(self._stop_fast.wait())
-        for lane in self.lanes:
-            lane.settle_soon()
+        for consumer in self.consumers:
+            consumer.settle_soon()
         await asyncio.wait({ended, fast}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-        if hands.runs:
-            log.warning("stopping: %d jobs are handed back unfinished", len(hands.runs))
-            for run in list(hands.runs.values()):
-                hands.interrupt(run, "shutdown")
+        if runner.runs:
+            log.warning("stopping: %d jobs are handed back unfinished", len(runner.runs))
+            for run in list(runner.runs.values()):
+                runner.interrupt(run, "shutdown")
             await asyncio.wait({ended}, timeout=1.0)
-            for run in list(hands.runs.values()):
-                hands.give_back(run)
+            for run in list(runner.runs.values()):
+                runner.give_back(run)
         with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
             await asyncio.wait_for(ended, 5.0)  # until the server knows it all
         fast.cancel()
@@ -286,20 +286,20 @@ class Worker:
     @property
     def in_hand(self) -> int:
         """Jobs claimed whose end the server does not know yet."""
-        told = sum(len(lane.gathering) + len(lane.settled) + lane.telling for lane in self.lanes)
-        return len(self.hands.runs) + told
+        told = sum(len(consumer.gathering) + len(consumer.settled) + consumer.telling for consumer in self.consumers)
+        return len(self.runner.runs) + told
 
     def room(self) -> int:
-        """How many more jobs one lane may claim now."""
+        """How many more jobs one consumer may claim now."""
         if self.is_stopping:
             self._is_starving = True  # it wants to hear when the last job has ended, whoever's it is
             return 0
-        ahead = min(AHEAD_MOST, int(self._watch.rate * AHEAD)) if self._watch else 0
+        ahead = min(AHEAD_MOST, int(self._time_limits.rate * AHEAD)) if self._time_limits else 0
         free = self._slots + ahead - self.in_hand - self._reserved
         if free <= 0:
             self._is_starving = True
             return 0
-        hungry = sum(not lane.is_resting for lane in self.lanes) or 1
+        hungry = sum(not consumer.is_resting for consumer in self.consumers) or 1
         return -(-free // hungry)
 
     def reserve(self, n: int) -> None:
@@ -308,11 +308,11 @@ class Worker:
         if n < 0:
             self._wake_hungry()
 
-    def lane_is_quiet(self) -> None:
-        """A lane has nothing to ask or tell. In burst mode, when all are quiet, the work is done."""
-        if not self.burst or self.in_hand or any(lane.errands.is_busy or lane.is_asking for lane in self.lanes):
+    def consumer_is_quiet(self) -> None:
+        """A consumer has nothing to ask or tell. In burst mode, when all are quiet, the work is done."""
+        if not self.burst or self.in_hand or any(one.outbox.is_busy or one.is_asking for one in self.consumers):
             return
-        if all(lane.is_resting and not len(lane.settled) for lane in self.lanes):
+        if all(consumer.is_resting and not len(consumer.settled) for consumer in self.consumers):
             self.stop()
 
     def _on_settled(self) -> None:
@@ -321,12 +321,12 @@ class Worker:
             self.start_anew()
 
     def _wake_hungry(self) -> None:
-        """There is room again: lanes that had to wait for it may ask."""
+        """There is room again: consumers that had to wait for it may ask."""
         if self._is_starving:
             self._is_starving = False
-            for lane in self.lanes:
-                if not lane.is_resting:
-                    lane.settle_soon()
+            for consumer in self.consumers:
+                if not consumer.is_resting:
+                    consumer.settle_soon()
 
     def _on_hanging(self) -> None:
         log.error("too many threads hang; the worker starts anew")

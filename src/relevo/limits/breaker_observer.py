@@ -17,7 +17,7 @@ from relevo.text.durations import spoken
 log = logging.getLogger("relevo.worker")
 
 
-class Trips:
+class BreakerObserver:
     """Counts for one queue. Tasks without a breaker, and attempts that go well, never come here."""
 
     def __init__(self, keys: QueueKeys, queue: str, driver: AsyncDriver) -> None:
