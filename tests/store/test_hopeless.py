@@ -221,7 +221,7 @@ def test_retrying_a_job_whose_parent_failed_names_the_parent(desk: Desk, app: Re
     child = child_of(desk, parent)
     end(desk, parent, "dead")
     relayed(desk)
-    refused = f"job {child} cannot run again by itself: a job that it depends on has failed"
+    refused = f"job {child} cannot run again: a job that it depends on has failed"
     with pytest.raises(JobError, match=refused):
         Job(app.engine, child, "default").retry()
     assert state_of(desk, child) == "cancelled"

@@ -14,6 +14,7 @@ from relevo.engine.fingerprint import is_permanent
 from relevo.engine.ids import LENGTH, made_ms
 from relevo.engine.job import Attempt, Envelope, Record, State
 from relevo.engine.message import message_of
+from relevo.engine.revival import Ended, reviving
 from relevo.engine.signed_ends import verify_record
 from relevo.errors import (
     BadSignature,
@@ -25,7 +26,7 @@ from relevo.errors import (
     ResultNotKept,
     UnknownJob,
 )
-from relevo.store.plan import Call
+from relevo.store.plan import Call, Steps
 from relevo.text.durations import Duration, seconds
 from relevo.text.names import is_pool_name
 
@@ -258,12 +259,11 @@ class Job(Generic[R]):
         """`retry` for async code."""
         return await self._engine.arun(self._retry()) > 0
 
-    def _retry(self) -> Generator[Call[Any], Any, int]:
-        """The number under which those that depend on it hear of its revival; 0: there was none."""
+    def _retry(self) -> Steps[int]:
+        """The number under which its dependents hear of its revival; 0: there was none."""
         seen: jobs.Seen = yield self._look()
         if seen.state is State.UNKNOWN:
             raise UnknownJob(f"no job {self.id} on {self.queue}: it never was, or its record has ended")
-        envelope = jobs.readable(seen.body)
         if seen.record is None or seen.state is State.DONE:
             return 0
         if is_pool_name(self.queue):
@@ -271,18 +271,10 @@ class Job(Generic[R]):
                 f"{self.id} is an entity of a pool, no job: app.dead.retry([id]), or `relevo dead retry {self.id}`, "
                 "brings it back"
             )
-        if envelope is None:
-            raise JobFailed(f"job {self.id} cannot run again: its body is unreadable", reason="unreadable")
-        keys = self._engine.keys_of(self.queue)
-        revived, number = yield jobs.revive(keys, self.id, envelope, seen.body, seen.record.ended_ms)
-        if revived < 0:
-            raise JobError(
-                f"job {self.id} cannot run again by itself: a job that it depends on has failed. Retry that one "
-                "(or its whole workflow), and this one comes back with it"
-            )
-        if revived == 2:
-            yield from self._engine.relay(self.queue)
-        return int(number)
+        (revival,) = yield from reviving(self._engine, [Ended(self.queue, self.id, seen.body, seen.record.ended_ms)])
+        if revival.refusal:
+            raise JobError(revival.refusal)
+        return revival.number
 
 
 def _info(seen: jobs.Seen, queue: str, known: Envelope | None, given_up: GivenUp | None) -> JobInfo:

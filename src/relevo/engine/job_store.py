@@ -129,11 +129,15 @@ def cancel(queue: QueueKeys, jobs: Sequence[tuple[str, int, str]], dead_max: int
     return Call(args, lambda r: ([one.decode() for one in r[:-1]], bool(r[-1])), script, queue.of(script))
 
 
+#: Of `revive`: it is back in its queue, and its outbox has messages.
+REVIVED_AND_POSTED = 2
+
+
 def revive(
     queue: QueueKeys, id: str, envelope: Envelope, body: bytes, ended_ms: int, *, died_ms: int | None = None
 ) -> Call[tuple[int, int]]:
-    """Put an ended job back in its queue: 0 if somebody else did so before, -1 if a parent forbids it, else 1, or 2 if
-    there is something to relay now; and the number under which those that depend on it hear of that.
+    """Put an ended job back in its queue: 0 if another call did so before, -1 if a parent forbids it, else 1, or
+    `REVIVED_AND_POSTED` if there is something to relay; and the number under which its dependents hear of that.
 
     `died_ms`: only if it is the dead letter that died then, and not again since.
     """
