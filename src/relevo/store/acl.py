@@ -141,8 +141,8 @@ def of_service(
 def _of_bus(bus: str) -> list[str]:
     """The lists of the bus, and the queues of events, but neither the audit trail nor what services are asked."""
     events = (f"{{{bus}:*:notifications}}:*", f"{{{bus}:*:notifications:*}}:*")
-    # All that begin with another letter than `audit` does, and the one that does not.
-    return [f"{{{bus}}}:[^a]*", f"{{{bus}}}:aside*", *events]
+    # The hash tag that scripts receive, all names but those like `audit`, and `aside`.
+    return [f"{{{bus}}}:", f"{{{bus}}}:[^a]*", f"{{{bus}}}:aside*", *events]
 
 
 def _user(name: str, role: Role, keys: Iterable[str], channels: Iterable[str]) -> User:
