@@ -25,8 +25,8 @@ from relevo.errors import ConfigurationError, OptionError, StoreError, TargetErr
 from relevo.health.gathering import cached as cached_health
 from relevo.health.gathering import gathering, keeping
 from relevo.health.status import Health
-from relevo.limits.pauses_in_app import all_pauses, pausing, resuming
 from relevo.pools.pool import Pool, Pools, StillThere, pool_of
+from relevo.queues.pauses_in_app import all_pauses, pausing, resuming
 from relevo.queues.queue import Queue
 from relevo.schedules.firing import Timetable, described, registering
 from relevo.schedules.handle import Schedule, Schedules
@@ -34,7 +34,7 @@ from relevo.schedules.schedule import TIMES
 from relevo.settings import Settings, load
 from relevo.store.plan import Call
 from relevo.text.durations import Duration
-from relevo.upkeep.purge import aperformed, performed, purging
+from relevo.upkeep.purge import purging
 from relevo.upkeep.report import PurgeReport
 from relevo.upkeep.sweeping import SweepReport, sweeping
 from relevo.workflows.finding import own_workflow
@@ -65,7 +65,8 @@ class Relevo:
         clock_key = settings.pop("_clock_key", "")
         self.engine = Engine(name, load(arguments=settings), clock_key)
         self.engine.built_in[GATHER] = Task(self.engine, _gather, GATHER, self.engine.default_options)
-        self.engine.part(Bus)
+        for feature in (Bus, Pools):
+            self.engine.part(feature)
 
     @property
     def name(self) -> str:
@@ -207,13 +208,13 @@ class Relevo:
         Of all queues and pools of this app, or of one. A dry run gives exactly the list of what would be done. `watch`
         is called with how many were ended or removed so far.
         """
-        return performed(self.engine, purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
+        return self.engine.run(purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
 
     async def apurge(
         self, *, dry_run: bool = True, queue: str | None = None, watch: Callable[[int], None] | None = None
     ) -> PurgeReport:
         """`purge` for async code."""
-        return await aperformed(self.engine, purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
+        return await self.engine.arun(purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
 
     def trace(self, id: str) -> list[Span]:
         """The way of an operation through all services, by its correlation id, task, or the id of a message."""

@@ -7,6 +7,6 @@ import tempfile
 os.environ["SHOP_FOLDER"] = tempfile.mkdtemp(prefix="relevo-django-")
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.django.project.settings"
 
-import django  # noqa: E402
+import django
 
 django.setup()

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
-
 from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings

@@ -43,9 +43,8 @@ def test_url_of_relevo_comes_before_redis_url() -> None:
     ],
 )
 def test_what_is_wrong_is_named_by_the_check(given: Any, words: str) -> None:
-    with pytest.raises(SettingsError, match=words.replace("?", r"\?")):
-        with override_settings(RELEVO=given):
-            site_settings.load()
+    with pytest.raises(SettingsError, match=words.replace("?", r"\?")), override_settings(RELEVO=given):
+        site_settings.load()
 
 
 def test_check_tells_of_wrong_settings(monkeypatch: pytest.MonkeyPatch) -> None:

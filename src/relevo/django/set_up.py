@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import django
 from django.apps import apps
+
+import django
 
 if not apps.ready:
     django.setup()

@@ -28,6 +28,7 @@ from relevo.engine.task import Task
 from relevo.testing import bind, looking
 from relevo.testing.kit import Drained, TestKit
 
+
 class SiteTestKit(TestKit):
     """`relevo.testing.TestKit` for a test that runs in a transaction which is rolled back at its end.
 
