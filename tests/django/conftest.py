@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
+
+#: Where the databases of this test process are; its children inherit it.
+os.environ["SHOP_FOLDER"] = tempfile.mkdtemp(prefix="relevo-django-")
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.django.project.settings"
+
+import django
+
+django.setup()  # before anything imports models
+
 from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings

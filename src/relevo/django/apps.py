@@ -19,10 +19,9 @@ class RelevoConfig(AppConfig):
 
     def ready(self) -> None:
         """Called by Django when all apps are loaded."""
-        from relevo.django.checks import check_database, check_deployment, check_settings
+        from relevo.django.checks import check_deployment, check_settings
 
         checks.register(check_settings, "relevo")
-        checks.register(check_database, checks.Tags.database)
         checks.register(check_deployment, "relevo", deploy=True)
         setting_changed.connect(_follow, dispatch_uid="relevo.django")
 

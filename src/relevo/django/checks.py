@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
 from django.apps import apps
 from django.conf import settings as site
-from django.core.checks import CheckMessage, Error, Warning
+from django.core.checks import CheckMessage, Error
+from django.core.checks import Warning as Caution
 
 from relevo.django import settings as site_settings
 from relevo.errors import ConfigurationError
@@ -16,7 +16,7 @@ from relevo.errors import ConfigurationError
 BACKEND = "relevo.django.Backend"
 
 
-def check_settings(app_configs: Sequence[Any] | None = None, **_: Any) -> list[CheckMessage]:
+def check_settings(**_: Any) -> list[CheckMessage]:
     """`RELEVO`, and what `TASKS` says about our backend."""
     try:
         site_settings.load()
@@ -40,12 +40,7 @@ def _check_tasks_package() -> list[CheckMessage]:
     return []
 
 
-def check_database(app_configs: Sequence[Any] | None = None, **_: Any) -> list[CheckMessage]:
-    """With `manage.py check --database …` and before migrations."""
-    return []
-
-
-def check_deployment(app_configs: Sequence[Any] | None = None, **_: Any) -> list[CheckMessage]:
+def check_deployment(**_: Any) -> list[CheckMessage]:
     """With `manage.py check --deploy`."""
     try:
         found = site_settings.load()
@@ -53,7 +48,7 @@ def check_deployment(app_configs: Sequence[Any] | None = None, **_: Any) -> list
         return []  # an error of its own
     if found.relevo.url is None:
         return [
-            Warning(
+            Caution(
                 "No server is named, so jobs are kept by the embedded server, which is for development.",
                 hint="Set REDIS_URL in the Django settings, or RELEVO_URL in the environment.",
                 id="relevo.W002",

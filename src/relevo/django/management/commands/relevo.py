@@ -25,12 +25,11 @@ class Command(BaseCommand):
         """For `call_command("relevo", "status", "--json")`."""
         parser.add_argument("arguments", nargs="*")
 
-    def handle(self, *args: Any, **options: Any) -> str | None:
+    def handle(self, *_: Any, **options: Any) -> None:
         """Called by `call_command`."""
         code = run([*options["arguments"]])
         if code:
             sys.exit(code)
-        return None
 
 
 def run(arguments: list[str]) -> int:
