@@ -4,7 +4,7 @@ KEYS  jobs carried ended notes done dead cancelled expired made stats alike kind
       binned     -     prefix of dead letters that can be restored
       bin        zset  their ids
 ARGV  keep_ms    int   how long the counters live without traffic
-      conversation text  its id
+      conversation  text  its id
       buried     flag  1: dead letters, too
       observe    flag  1: only count
       most       int   entries looked at in one call
