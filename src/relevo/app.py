@@ -25,8 +25,8 @@ from relevo.errors import ConfigurationError, OptionError, StoreError, TargetErr
 from relevo.health.gathering import cached as cached_health
 from relevo.health.gathering import gathering, keeping
 from relevo.health.status import Health
-from relevo.limits.pauses_in_app import all_pauses, pausing, resuming
 from relevo.pools.pool import Pool, Pools, StillThere, pool_of
+from relevo.queues.pauses_in_app import all_pauses, pausing, resuming
 from relevo.queues.queue import Queue
 from relevo.schedules.firing import Timetable, described, registering
 from relevo.schedules.handle import Schedule, Schedules
@@ -65,7 +65,8 @@ class Relevo:
         clock_key = settings.pop("_clock_key", "")
         self.engine = Engine(name, load(arguments=settings), clock_key)
         self.engine.built_in[GATHER] = Task(self.engine, _gather, GATHER, self.engine.default_options)
-        self.engine.part(Bus)
+        for feature in (Bus, Pools):
+            self.engine.part(feature)
 
     @property
     def name(self) -> str:

@@ -32,7 +32,7 @@ async def _landed(call: Call[T], reply: asyncio.Future[Any] | None) -> T:
 
 
 def _unheard(reply: asyncio.Future[Any]) -> None:
-    """Nobody will read it; asyncio is not to complain that an error in it was never looked at."""
+    """Mark a reply that is not read, so that asyncio does not warn of an error that was never retrieved."""
     if not reply.cancelled():
         reply.exception()
 
@@ -113,7 +113,7 @@ class AsyncDriver:
                     error = refusal(str(reply))
                     if not isinstance(error, ScriptMissing):
                         raise error
-                    if tried is not None:  # others may have been numbered behind it
+                    if tried is not None:  # later calls may have been numbered after it
                         wire.numbers.refused(call.route, error)
                         tried = tries.number(wire.numbers) if tries else wire.numbers.next(*call.numbering)
                     whole = call.command(tried, repeated=repeated, text=True)
@@ -136,7 +136,7 @@ class AsyncDriver:
         flying: deque[_Flight] = deque()
         try:
             for call in calls:
-                flying.append((call, None, None, None))  # so that it is made again if there is no way to send it now
+                flying.append((call, None, None, None))  # kept, so that it is sent again when a connection is back
                 wire = await self._wire(call.route)
                 if not wire.is_checked and call.script is not None and call.script.is_storing:
                     await self._check(wire)
@@ -213,11 +213,11 @@ class AsyncDriver:
         return known if known is not None else await asyncio.to_thread(self._source.locate, route)
 
     def heed(self, error: WrongNode) -> bool:
-        """A blocking read was refused, because its key is on another node: whether that is known now."""
+        """Handle the refusal of a blocking read whose key is on another node; whether that node is known now."""
         return self._source.heed(error) is not None and not error.is_moving
 
     def forget(self) -> None:
-        """The server did not answer somebody: find out anew where it is, and trust no connection that may be dead."""
+        """After a missing answer: look the server up again, and check every connection that may be dead."""
         self._source.forget()
         for wire in self._wires.values():
             wire.verify()

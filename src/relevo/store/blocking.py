@@ -112,7 +112,7 @@ class BlockingDriver:
                 results.append(_landed(*flying[0][:2]))
                 flying.popleft()
         except BaseException as error:
-            for _, link_used, _ in flying:  # replies that nobody read must not be taken for those to the next calls
+            for _, link_used, _ in flying:  # unread replies must not be taken for replies to the next calls
                 if link_used is not None:
                     link_used.close()
                     self._links().pop(link_used.endpoint, None)
@@ -140,8 +140,8 @@ class BlockingDriver:
                 whole = call.command(tried, repeated=repeated, text=True)
                 return link.request(whole, timeout=limit, asking=asking)
         except BaseException as error:
-            # A thread may be stopped between its question and the answer: then the answer must not be taken for that
-            # to the next question.
+            # A thread may be interrupted between a call and its reply: that reply must not be taken for the reply
+            # to the next call.
             if not isinstance(error, StoreError):
                 link.close()
             if not isinstance(error, StoreError) or isinstance(error, ConnectionLost):
@@ -171,7 +171,7 @@ class BlockingDriver:
         return link
 
     def open(self, route: bytes | None) -> Link:
-        """A connection of its own, for whoever reads from it for long."""
+        """A new connection, for long blocking reads."""
         return self._open(self._source.locate(route))
 
     def has_moved(self, link: Link, route: bytes) -> bool:

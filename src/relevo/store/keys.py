@@ -307,8 +307,8 @@ class QueueKeys:
         except KeyError:
             keys = tuple(self.key(name) for name in script.keys)
             if len(keys) > 1 and OF_ONE.keys().isdisjoint(script.keys):
-                # While its slot moves, a cluster runs a script that finds all its keys. As others do not find theirs,
-                # none shall: renewals, for instance, would say that workers can reach the queue.
+                # While its slot moves, a cluster still runs a script that finds all its keys. Every script names a key
+                # that is nowhere, so that none runs: renewals alone would show that workers can reach the queue.
                 keys += (self.key("aside"),)
             return self._for_script.setdefault(script.name, keys)
 

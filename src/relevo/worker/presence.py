@@ -175,7 +175,7 @@ class Presence:
         await self._perform(gone(self._engine.keys, self._worker.id))
 
     def _about(self) -> WorkerInfo:
-        from relevo import __version__
+        from relevo.version import __version__
 
         worker = self._worker
         return WorkerInfo(

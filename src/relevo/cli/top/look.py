@@ -64,7 +64,7 @@ class Look(Struct, frozen=True):
     failures: list[JobLook]
     #: How many jobs run.
     running_in_all: int = 0
-    #: Of how many the start was read. If that is not all of them, another one may have run for longer.
+    #: Number of them whose start was read. If that is not all, another job may have run for longer.
     running_looked_at: int = 0
 
     @property
@@ -85,7 +85,7 @@ class Pace(Struct, frozen=True):
 
 
 def looking(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, Look]:
-    """Ask the server for everything: a fixed number of calls for each queue, however many jobs it holds."""
+    """Read everything: a fixed number of calls for each queue, however many jobs it holds."""
     about: Mapping[str, str] = yield info()
     now_ms = yield from app.engine.now_ms()
     names = yield from listed_queues(app.engine)
