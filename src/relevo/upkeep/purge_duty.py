@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from relevo.engine.workers import take_turn
 from relevo.errors import StoreError
-from relevo.upkeep.purge import aperformed, purging
+from relevo.upkeep.purge import purging
 from relevo.upkeep.report import PurgeReport
 
 if TYPE_CHECKING:
@@ -44,4 +44,4 @@ class PurgeDuty:
         settings = self._engine.settings
         if not await self._engine.arun(take_turn(self._engine.keys.purged, self._worker, settings.purge_every)):
             return None
-        return await aperformed(self._engine, purging(self._engine, dry_run=settings.purge == "observe"))
+        return await self._engine.arun(purging(self._engine, dry_run=settings.purge == "observe"))
