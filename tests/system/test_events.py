@@ -544,7 +544,7 @@ async def test_a_replay_into_a_full_backlog_counts_only_delivered_events(bus: Re
     assert await heard_after(bus, got) == [0, 1, 2]
 
 
-async def test_a_malformed_entry_of_the_log_does_not_stop_a_replay(bus: Relevo) -> None:
+async def test_a_malformed_entry_of_the_log_does_not_stop_catching_up(bus: Relevo) -> None:
     shop, got = logged(bus)
     await registered(bus)
     await shop.apublish("sold", {"n": 1})
@@ -572,7 +572,7 @@ async def test_a_malformed_entry_of_the_log_does_not_stop_a_replay(bus: Relevo) 
     assert await heard_after(bus, got) == [1, 2]
 
 
-async def test_what_a_replay_makes_belongs_to_the_task_of_the_first_time(bus: Relevo) -> None:
+async def test_what_catching_up_makes_belongs_to_the_conversation_of_the_first_time(bus: Relevo) -> None:
     shop, _ = logged(bus)
     await registered(bus)
     await shop.apublish("sold", {"n": 1}, conversation="chat")
@@ -581,7 +581,7 @@ async def test_what_a_replay_makes_belongs_to_the_task_of_the_first_time(bus: Re
     assert [one.state for one in await bus.conversations.alist("chat")] == [State.READY]
 
 
-def test_an_invalid_replay_is_refused(bus: Relevo) -> None:
+def test_invalid_catching_up_is_refused(bus: Relevo) -> None:
     for known in ("shop.sold", "*.sold", ">"):
         hearing(bus, "mail", known)
     hearing(bus, "mail", "shop.closed", broadcast=True)
@@ -790,13 +790,13 @@ def test_a_service_away_for_too_long_catches_up_before_its_workers_start(times: 
 
 
 async def test_an_event_delivered_by_another_process_has_the_same_headers(times: Times) -> None:
-    """Also where tenant and task have unusual characters."""
+    """Also where tenant and conversation have unusual characters."""
     app = times.app
     got = saying(app, "mail", "shop.sold")
     await registered(app)
     about: dict[str, Any] = {
         "tenant": 'a b:%20{é}"',
-        "task": "t *:%41 日",
+        "conversation": "t *:%41 日",
         "correlation_id": "c d",
         "tier": "enterprise",
     }
@@ -804,11 +804,11 @@ async def test_an_event_delivered_by_another_process_has_the_same_headers(times:
     await app.service("shop").apublish("sold", **about)
     times.move(3_000)
     await app.engine.arun(relay_events(app.engine.bus_keys, app.engine.keys_of, 1000))
-    assert len(await app.conversations.alist(about["task"])) == 2
+    assert len(await app.conversations.alist(about["conversation"])) == 2
     await drain(app)
     first, second = (msgspec.structs.replace(one, id="", deadline_ms=0) for one in got)
     assert first == second
-    found = {"tenant": first.tenant, "task": first.conversation_id, "correlation_id": first.correlation_id}
+    found = {"tenant": first.tenant, "conversation": first.conversation_id, "correlation_id": first.correlation_id}
     assert found == {name: about[name] for name in found}
 
 
@@ -854,7 +854,7 @@ def test_an_invalid_event_is_refused_and_nothing_is_published(bus_factory: AppFa
         ("sold", None, {"tennant": "acme"}, OptionError, "did you mean 'tenant'"),
         ("sold", None, {"tier": "golden"}, OptionError, "tier"),
         ("sold", None, {"priority": -1}, OptionError, "priority"),
-        *(("sold", None, {name: "a\nb"}, OptionError, name) for name in ("tenant", "task", "session")),
+        *(("sold", None, {name: "a\nb"}, OptionError, name) for name in ("tenant", "conversation", "session")),
         *(("sold", data, {}, PayloadError, r"shop\.sold") for data in ([1], "text", {"n": object()})),
         ("sold", {"text": "x" * 1_001}, {}, PayloadTooLarge, r"shop\.sold"),
     ]

@@ -27,9 +27,7 @@ def rows_of(*spans: Span) -> list[tuple[int, str]]:
 
 
 def test_a_span_belongs_to_its_operation_its_conversation_and_its_message() -> None:
-    one = Span(
-        "message", "a.b", "a:actions", "send", conversation="conversation", correlation="operation", causation="cause"
-    )
+    one = Span("message", "a.b", "a:actions", "send", conversation="chat", correlation="operation", causation="cause")
     ids = ("message", "chat", "operation", "cause", "a.b", "other")
     assert [id for id in ids if one.belongs_to(id)] == ["message", "chat", "operation"]
     assert not msgspec.structs.replace(one, conversation="").belongs_to("chat")
