@@ -27,8 +27,8 @@ from relevo.health.duty import duties as health_duties
 from relevo.health.gathering import cached as cached_health
 from relevo.health.gathering import gathering, keeping
 from relevo.health.status import Health
-from relevo.limits.pauses_in_app import all_pauses, pausing, resuming
 from relevo.pools.pool import Pool, Pools, StillThere, pool_of
+from relevo.queues.pauses_in_app import all_pauses, pausing, resuming
 from relevo.queues.queue import Queue
 from relevo.schedules.duty import duties as schedule_duties
 from relevo.schedules.firing import Timetable, described, registering
@@ -69,7 +69,8 @@ class Relevo:
         clock_key = settings.pop("_clock_key", "")
         self.engine = Engine(name, load(arguments=settings), clock_key)
         self.engine.built_in[GATHER] = Task(self.engine, _gather, GATHER, self.engine.default_options)
-        self.engine.part(Bus)
+        for feature in (Bus, Pools):
+            self.engine.part(feature)
         self.engine.duties += [schedule_duties, bus_duties, health_duties, upkeep_duties]
 
     @property

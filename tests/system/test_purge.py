@@ -197,7 +197,7 @@ HELD: dict[str, tuple[Any, str]] = {  # what holds jobs back for three days, and
     "tenant": (lambda app: app.pause(tenant="acme", until="3d"), "tenant acme is paused"),
     "task": (lambda app: app.queue().pause(task="mail"), "task mail is paused"),
     "breaker": (
-        lambda app: app.run(trip(app.keys_of("default"), "mail", 1, LONG)),
+        lambda app: app.engine.run(trip(app.engine.keys_of("default"), "mail", 1, LONG)),
         "the breaker of task mail is open",
     ),
 }
@@ -679,7 +679,7 @@ def test_purge_that_stood_still_for_too_long_does_not_go_on(app: Relevo, times: 
     assert app.queue().clear() == 1
 
 
-def _stopped_before_acting(app: Relevo, change: Any, script: str = "purge") -> PurgeReport:
+def _stopped_before_acting(app: Relevo, change: Any, script: str = "upkeep/purge_jobs") -> PurgeReport:
     """A live purge; `change` happens between finding and acting."""
     from relevo.upkeep.purge import purging
 
@@ -704,7 +704,7 @@ BETWEEN: dict[str, tuple[Any, str]] = {  # what happens between finding and acti
     "tenant paused": (lambda app, times: app.queue().pause(tenant="acme"), "ready"),
     "task paused": (lambda app, times: app.queue().pause(task="mail", until="1h"), "ready"),
     "breaker open": (
-        lambda app, times: app.run(trip(app.keys_of("default"), "mail", 1, Breaker.after(1, "1m"))),
+        lambda app, times: app.engine.run(trip(app.engine.keys_of("default"), "mail", 1, Breaker.after(1, "1m"))),
         "ready",
     ),
 }

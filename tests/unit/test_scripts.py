@@ -23,6 +23,7 @@ from relevo.dead import store as letters
 from relevo.dead.replay import Replay
 from relevo.engine import (
     clock_steps,
+    dependents,
     list_store,
     workers,
 )
@@ -60,7 +61,6 @@ from relevo.store.plan import Call
 from relevo.store.scripts import contract, names, script
 from relevo.upkeep import locks
 from relevo.upkeep import store as purging
-from relevo.workflows import dependents
 from relevo.workflows import store as flows
 
 KEYS = QueueKeys("relevo:test:shop:actions:default")
@@ -145,7 +145,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (locks.lock(KEYS, ID, 1), 0),
     (locks.unlock(KEYS, ID), 0),
     (messages.send(KEYS, ID, b"{", messages.Place(100), lease_ms=1), 0),
-    (messages.ask(KEYS, b"in", [messages.Asked(ID, "b", messages.Place(100), 1, b"{")] * 2, 1), 16),
+    (messages.ask(KEYS, b"in", [messages.Asked(ID, "b", messages.Place(100), 1, b"{")] * 2, lease_ms=1), 16),
     (next(messages.lay_beside(KEYS, ID, b"{}")), 0),
     (messages.promise(KEYS, "default", ID, messages.Place(100), b"{}", timeout_ms=1, failure_ms=1), 0),
     (messages.report(KEYS, ID, ID, b"{}"), 0),

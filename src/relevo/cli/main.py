@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
-from relevo import __version__
 from relevo.audit import system_log
 from relevo.cli import output
 from relevo.cli.exits import Exit
@@ -19,6 +18,7 @@ from relevo.cli.screen import Screen
 from relevo.errors import JobError, RelevoError, told
 from relevo.text.legible import clean
 from relevo.text.nearest import did_you_mean
+from relevo.version import __version__
 
 #: Each command is a module with `add` and `run`, imported when it is needed.
 COMMANDS = {

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from relevo.engine.duty import Duty
+from relevo.engine.engine import Engine
 from relevo.engine.workers import take_turn
 from relevo.upkeep.deadlines import expiring
-
-if TYPE_CHECKING:
-    from relevo.engine.engine import Engine
 
 #: Seconds between two runs of an app: not urgent, since callers of a request measure the deadline themselves.
 EVERY = 60.0

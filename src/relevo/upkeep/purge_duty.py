@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from relevo.engine.duty import Duty
+from relevo.engine.engine import Engine
 from relevo.engine.workers import take_turn
 from relevo.upkeep.purge import aperformed, purging
 from relevo.upkeep.report import PurgeReport
-
-if TYPE_CHECKING:
-    from relevo.engine.engine import Engine
 
 
 class PurgeDuty(Duty[PurgeReport | None]):

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from relevo.engine.duty import Duty
+from relevo.engine.engine import Engine
 from relevo.upkeep.sweeping import SweepReport, sweeping
-
-if TYPE_CHECKING:
-    from relevo.engine.engine import Engine
 
 log = logging.getLogger("relevo.worker")
 

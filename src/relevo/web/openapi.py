@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from relevo import __version__
+from relevo.version import __version__
 from relevo.web.access import Role
 from relevo.web.asking import JSON, LINES, PROBLEM
 from relevo.web.problems import Problem

@@ -26,6 +26,7 @@ from relevo.engine.workers import WorkerInfo
 from relevo.errors import ConfigurationError, FormatError, OptionError, StoreError, UnfitServer, UntrustedDirectory
 from relevo.store.aio import AsyncDriver
 from relevo.text.names import is_bus_name
+from relevo.version import __version__
 from relevo.worker import capture
 from relevo.worker import kill_points as faults
 from relevo.worker.bell import Bell
@@ -244,8 +245,6 @@ class Worker:
 
     def about(self) -> WorkerInfo:
         """Its record for the list of workers, with its counters now."""
-        from relevo import __version__
-
         return WorkerInfo(
             self.id,
             socket.gethostname(),
