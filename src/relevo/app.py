@@ -38,7 +38,7 @@ from relevo.settings import Settings, load
 from relevo.store.plan import Call
 from relevo.text.durations import Duration
 from relevo.upkeep.duties import duties as upkeep_duties
-from relevo.upkeep.purge import aperformed, performed, purging
+from relevo.upkeep.purge import purging
 from relevo.upkeep.report import PurgeReport
 from relevo.upkeep.sweeping import SweepReport, sweeping
 from relevo.workflows.finding import own_workflow
@@ -213,13 +213,13 @@ class Relevo:
         Of all queues and pools of this app, or of one. A dry run gives exactly the list of what would be done. `watch`
         is called with how many were ended or removed so far.
         """
-        return performed(self.engine, purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
+        return self.engine.run(purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
 
     async def apurge(
         self, *, dry_run: bool = True, queue: str | None = None, watch: Callable[[int], None] | None = None
     ) -> PurgeReport:
         """`purge` for async code."""
-        return await aperformed(self.engine, purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
+        return await self.engine.arun(purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
 
     def trace(self, id: str) -> list[Span]:
         """The way of an operation through all services, by its correlation id, task, or the id of a message."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from relevo.engine.duty import Duty
 from relevo.engine.engine import Engine
 from relevo.engine.workers import take_turn
-from relevo.upkeep.purge import aperformed, purging
+from relevo.upkeep.purge import purging
 from relevo.upkeep.report import PurgeReport
 
 
@@ -25,4 +25,4 @@ class PurgeDuty(Duty[PurgeReport | None]):
         settings = self._engine.settings
         if not await self._engine.arun(take_turn(self._engine.keys.purged, self._worker, settings.purge_every)):
             return None
-        return await aperformed(self._engine, purging(self._engine, dry_run=settings.purge == "observe"))
+        return await self._engine.arun(purging(self._engine, dry_run=settings.purge == "observe"))
