@@ -1,4 +1,4 @@
-"""System checks: what is wrong with the settings, said by `manage.py check` before a job is lost."""
+"""System checks: `manage.py check` finds what is wrong with the settings before a job is lost."""
 
 from __future__ import annotations
 
