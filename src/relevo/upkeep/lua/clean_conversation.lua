@@ -4,7 +4,7 @@ KEYS  jobs carried ended notes done dead cancelled expired made stats alike kind
       binned     -     prefix of dead letters that can be restored
       bin        zset  their ids
 ARGV  keep_ms    int   how long the counters live without traffic
-      task       text  the conversation
+      conversation  text  its id
       buried     flag  1: dead letters, too
       observe    flag  1: only count
       most       int   entries looked at in one call
@@ -18,7 +18,7 @@ GIVES how many were removed, how many are alive, how many dead letters stay, 1 i
 -- @include store/made_key
 -- @include engine/tally
 -- @include dead/error_groups
-local list = made_key(task)
+local list = made_key(conversation)
 local ids = redis.call('ZRANGE', list, skip, skip + most - 1)
 local removed, living, dead_ones = 0, 0, 0
 for _, id in ipairs(ids) do
