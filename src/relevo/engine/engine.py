@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, cast
 import msgspec
 
 from relevo.engine.client import Client
+from relevo.engine.duty import GivesDuties
 from relevo.engine.handle import GivenUp
 from relevo.engine.ids import Ids
 from relevo.engine.job import Envelope, Record
@@ -85,6 +86,8 @@ class Engine:
         self.entity_of: Callable[[str, Record], GivenUp | None] = lambda _id, _record: None
         #: Names the queues of the services that this program declares, for a worker. Set by the bus.
         self.service_queues: Callable[[str], list[str]] = lambda _worker: []
+        #: Each gives the duties of a feature for a worker. Filled by the app.
+        self.duties: list[GivesDuties] = []
 
     def _bind(self, settings: Settings, clock_key: str) -> None:
         """Set everything that depends on the server and the names in use."""

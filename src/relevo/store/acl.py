@@ -141,8 +141,8 @@ def of_service(
 def _of_bus(bus: str) -> list[str]:
     """The lists of the bus, and the queues of events, but neither the audit trail nor what services are asked."""
     events = (f"{{{bus}:*:notifications}}:*", f"{{{bus}:*:notifications:*}}:*")
-    # All lists that do not begin with the letter of `audit`, and the one other list that does.
-    return [f"{{{bus}}}:[^a]*", f"{{{bus}}}:aside*", *events]
+    # The hash tag that scripts receive; all lists that do not begin with the letter of `audit`, and one that does.
+    return [f"{{{bus}}}:", f"{{{bus}}}:[^a]*", f"{{{bus}}}:aside*", *events]
 
 
 def _user(name: str, role: Role, keys: Iterable[str], channels: Iterable[str]) -> User:

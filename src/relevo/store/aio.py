@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar, cast
 
 from relevo.errors import ServerRefused, StoreError
 from relevo.store.call_numbers import Try
 from relevo.store.endpoint import Endpoint
-from relevo.store.plan import Ahead, Call, Plan, Steps
+from relevo.store.plan import Ahead, Ask, Call, Plan, Steps
 from relevo.store.replies import ConnectionLost, Late, NotNow, ScriptMissing, WrongNode, WrongType, refusal
 from relevo.store.server_check import ASK
 from relevo.store.source import Source, Tries
@@ -86,13 +86,16 @@ class AsyncDriver:
             step = next(steps)
             while True:
                 try:
-                    done = await (self._call(step, patience) if isinstance(step, Call) else self._ahead(step, patience))
-                except ServerRefused as error:  # the plan may know how to go on
+                    done = await (self._call(step, patience) if isinstance(step, Call) else self._step(step, patience))
+                except BaseException as error:  # noqa: BLE001  # the plan cleans up, goes on, or raises it again
                     step = steps.throw(error)
                 else:
                     step = steps.send(done)
         except StopIteration as stop:
             return cast("T", stop.value)
+
+    def _step(self, step: Ahead[Any] | Ask[Any], patience: float | None) -> Awaitable[Any]:
+        return self._ahead(step, patience) if isinstance(step, Ahead) else step.wait()
 
     async def _call(self, call: Call[T], patience: float | None, tries: Tries | None = None) -> T:
         tried: Try | None = None

@@ -14,7 +14,7 @@ from relevo.errors import ServerRefused, StoreError
 from relevo.store.call_numbers import Try
 from relevo.store.endpoint import Endpoint
 from relevo.store.link import Link
-from relevo.store.plan import Ahead, Call, Plan
+from relevo.store.plan import Ahead, Ask, Call, Plan
 from relevo.store.replies import ConnectionLost, Late, NotNow, ScriptMissing, WrongType
 from relevo.store.server_check import ASK
 from relevo.store.source import Source, Tries
@@ -68,13 +68,16 @@ class BlockingDriver:
             step = next(steps)
             while True:
                 try:
-                    done = self._call(step, patience) if isinstance(step, Call) else self._ahead(step, patience)
-                except ServerRefused as error:  # the plan may know how to go on
+                    done = self._call(step, patience) if isinstance(step, Call) else self._step(step, patience)
+                except BaseException as error:  # noqa: BLE001  # the plan cleans up, goes on, or raises it again
                     step = steps.throw(error)
                 else:
                     step = steps.send(done)
         except StopIteration as stop:
             return cast("T", stop.value)
+
+    def _step(self, step: Ahead[Any] | Ask[Any], patience: float | None) -> Any:
+        return self._ahead(step, patience) if isinstance(step, Ahead) else step.block()
 
     def _call(self, call: Call[T], patience: float | None, tries: Tries | None = None) -> T:
         tried: Try | None = None

@@ -16,7 +16,7 @@ from relevo.queues import store as queues
 from relevo.queues.queue import JobRow, row_of
 from relevo.queues.running import Longest, longest
 from relevo.queues.store import Listed, QueueStats
-from relevo.store.plan import Ahead, Call
+from relevo.store.plan import Ahead, Steps
 from relevo.store.server_facts import engine, info
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Pace(Struct, frozen=True):
     failed: float = 0.0
 
 
-def looking(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, Look]:
+def looking(app: Relevo) -> Steps[Look]:
     """Read everything: a fixed number of calls for each queue, however many jobs it holds."""
     about: Mapping[str, str] = yield info()
     now_ms = yield from app.engine.now_ms()
