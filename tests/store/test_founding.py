@@ -9,13 +9,13 @@ from uuid import uuid4
 import pytest
 
 from relevo import Relevo, State, Workflow, chain, group
+from relevo.engine.dependents import follow, gate_of, needs_of
 from relevo.engine.edges import Edge
 from relevo.engine.job_store import attach, look
 from relevo.engine.outbox import MEMBERS, deliver, hear, opened, start_letter, start_members
 from relevo.engine.push import GATE_MS, NewJob, push_rich
 from relevo.errors import ServerUnavailable
 from relevo.store.plan import Call
-from relevo.workflows.dependents import follow, gate_of, needs_of
 from relevo.workflows.steps import Flow
 from relevo.workflows.store import store_members
 from relevo.workflows.storing import Rows, stored

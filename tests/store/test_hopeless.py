@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from relevo import Relevo
+from relevo.engine.dependents import follow
 from relevo.engine.edges import Edge, Policy
 from relevo.engine.handle import Job
 from relevo.engine.job_store import attach, discard, look
 from relevo.errors import JobError
 from relevo.queues.store import clear
-from relevo.workflows.dependents import follow
 from tests.servers import Server
 from tests.store.desk import Desk, new_id
 from tests.store.kin import (

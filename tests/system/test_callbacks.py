@@ -530,7 +530,7 @@ async def test_a_callback_whose_message_was_never_sent_times_out(times: Times) -
     )
     plan = sending(times.app.engine, message, wanted)
     call = next(plan)
-    while call.script is None or call.script.name != "promise":
+    while call.script is None or call.script.name != "bus/store_callback":
         call = plan.send(times.app.engine.run(call))
     times.app.engine.run(call)
     plan.close()

@@ -318,8 +318,8 @@ def test_a_dead_letter_runs_with_other_arguments(desk: Desk) -> None:
     path = f"/dead/{desk.data.dead}/edit"
     with desk("operator") as here:
         # What was shown is not sent back as if it were the value.
-        assert "is no value" in here.do(path, 422, {"args": [7, "***"]})["message"]
-        assert "is no value" in here.do(path, 422, {"kwargs": {"token": "***"}})["message"]
+        assert "hidden value" in here.do(path, 422, {"args": [7, "***"]})["message"]
+        assert "hidden value" in here.do(path, 422, {"kwargs": {"token": "***"}})["message"]
         assert here.do(path, 422, {"args": ["seven"]})["error"] == "PayloadError"
         assert here.do(path, 422, {})["error"] == "OptionError"
         job = here.do(path, body={"args": [7, "4111-edited"]})

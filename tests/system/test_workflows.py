@@ -21,7 +21,7 @@ from relevo.errors import (
     UnknownJob,
 )
 from relevo.store.call_numbers import Numbers, ServerClock
-from relevo.store.plan import Ahead, Call, Steps
+from relevo.store.plan import Ahead, Ask, Call, Steps
 from relevo.testing import bind
 from relevo.workflows.joining import join
 from relevo.workflows.steps import Flow
@@ -752,6 +752,7 @@ def step_by_step(app: Relevo, plan: Steps[Any], after_revival: Callable[[], obje
     try:
         step = next(plan)
         while True:
+            assert not isinstance(step, Ask)
             calls = [*step.calls] if isinstance(step, Ahead) else [step]
             answers = [app.engine.run(call) for call in calls]
             if any(call.script is not None and call.script.name == "engine/revive_job" for call in calls):

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 import zlib
-from typing import TYPE_CHECKING
 
 from relevo.bus.bus import Bus
 from relevo.bus.conversations import cleaning
 from relevo.bus.span import Span
 from relevo.bus.span_store import PART, write_spans
+from relevo.engine.duty import Duty, Host
 from relevo.engine.ids import made_ms
 from relevo.engine.job import State
 from relevo.engine.message import Headers
 from relevo.engine.outcome import End, Finish, GiveBack, Outcome, Reroute, TryAgain
 from relevo.engine.settle import Held
-from relevo.errors import StoreError
 
-if TYPE_CHECKING:
-    from relevo.engine.engine import Engine
-
-log = logging.getLogger("relevo.worker")
-
-#: Seconds between two writes: a small delay for readers of an operation's timeline, and one call for many spans.
-WRITE_EVERY = 1.0
 #: Spans buffered while the server cannot be reached.
 SPARE = 10_000
 
 
-class Aftermath:
+class Aftermath(Duty[None]):
     """Receives every handled message when its outcome is decided."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    name = "spans"
+    #: A small delay for readers of an operation's timeline, and one call for many spans.
+    interval = 1.0
+
+    def __init__(self, worker: Host) -> None:
+        self._engine = engine = worker.engine
         self._spans: list[Span] = []
         self._is_kept = engine.settings.trace_max > 0
         #: number of spans in one write above which only a part is kept
@@ -93,14 +86,11 @@ class Aftermath:
                     cleaning(self._engine, task, dry_run=mode == "observe", everywhere=False)
                 )
 
-    async def run(self) -> None:
-        """Write buffered spans until cancelled."""
-        while True:
-            await asyncio.sleep(WRITE_EVERY)
-            with contextlib.suppress(StoreError):
-                await self.write()
+    async def close(self) -> None:
+        """Write the last ones."""
+        await self.run_once()
 
-    async def write(self) -> None:
+    async def run_once(self) -> None:
         """Write buffered spans."""
         while self._spans:
             part = self._spans[:PART]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from msgspec import Struct
@@ -21,13 +21,11 @@ from msgspec import Struct
 from relevo.bus.history_store import NO_LOG, Log, Logged, log_events
 from relevo.bus.message_store import NO_TASK, Place, Tracked
 from relevo.engine.edges import label
+from relevo.engine.outbox import CARRIERS, Carrier, KeysOf
 from relevo.engine.push import CHUNK_BYTES, KEEP_MS
 from relevo.errors import ConfigurationError
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
-
-if TYPE_CHECKING:
-    from relevo.engine.outbox import KeysOf
 
 log = logging.getLogger("relevo.relay")
 
@@ -172,3 +170,6 @@ def cut(events: list[Sized]) -> Iterator[list[Sized]]:
         size += len(one.body)
     if some:
         yield some
+
+
+CARRIERS[EVENT] = Carrier(event_of, deliver_events)

@@ -114,7 +114,9 @@ class Asked(Struct, frozen=True, gc=False):
     body: bytes
 
 
-def ask(queue: QueueKeys, inbox: bytes, requests: Sequence[Asked], lease_ms: int, before: str = "") -> Call[list[int]]:
+def ask(
+    queue: QueueKeys, inbox: bytes, requests: Sequence[Asked], before: str = "", *, lease_ms: int
+) -> Call[list[int]]:
     """Store plain requests of one process: for each 1, 0 if nobody serves it, 2 if it was carried out and has ended."""
     script = queue.script("bus/send_requests")
     args: list[Argument] = [lease_ms, KEEP_MS, inbox]

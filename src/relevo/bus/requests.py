@@ -11,12 +11,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from relevo.bus.bus import Bus
-from relevo.bus.message_store import Asked, lay_beside, send, take_away
+from relevo.bus.message_store import Asked, ask, lay_beside, send, take_away
 from relevo.bus.outgoing import Outgoing, responses, track, with_reply_to
 from relevo.engine.context import running
 from relevo.engine.job import Record, State
@@ -161,7 +162,7 @@ class Request:
             deadline_ms, left_ms = await engine.arun(message.timed(engine, left))
         asked = Asked(message.id, action, message.place, left_ms, self._body(deadline_ms))
         self._sent = True
-        record = await engine.client.ask(self._keys, asked, left, engine.lease_ms)
+        record = await engine.client.ask(self._keys, asked, left, partial(ask, lease_ms=engine.lease_ms))
         if record is None:
             raise self._nobody()
         return record

@@ -21,7 +21,7 @@ from relevo.compat import ifdb
 from relevo.engine.job import Envelope
 from relevo.text.names import legacy_name
 
-#: The service that the manager sends as.
+#: The service name under which the manager sends.
 SENDER = "nooble4"
 
 

@@ -12,8 +12,10 @@ from typing import Any, Protocol, TypeVar, cast
 import msgspec
 
 from relevo.engine.client import Client
+from relevo.engine.duty import GivesDuties
+from relevo.engine.handle import GivenUp
 from relevo.engine.ids import Ids
-from relevo.engine.job import Envelope
+from relevo.engine.job import Envelope, Record
 from relevo.engine.key_format import agreeing
 from relevo.engine.options import Options
 from relevo.engine.outbox import relay
@@ -80,8 +82,12 @@ class Engine:
         self.handler_of: Callable[[str, str], Task[..., Any] | None] = lambda _queue, _target: None
         #: Why a message may not be handled; None: it may. Set by the bus.
         self.message_refusal: Callable[[str, Held, int], Happened | None] = lambda _queue, _held, _now_ms: None
+        #: The entity of a pool that a dead letter is about; None: it is about a job. Set by the pools.
+        self.entity_of: Callable[[str, Record], GivenUp | None] = lambda _id, _record: None
         #: Names the queues of the services that this program declares, for a worker. Set by the bus.
         self.service_queues: Callable[[str], list[str]] = lambda _worker: []
+        #: Each gives the duties of a feature for a worker. Filled by the app.
+        self.duties: list[GivesDuties] = []
 
     def _bind(self, settings: Settings, clock_key: str) -> None:
         """Set everything that depends on the server and the names in use."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -26,7 +26,6 @@ from relevo.errors import (
     ResultNotKept,
     UnknownJob,
 )
-from relevo.pools import store as pools
 from relevo.store.plan import Call, Steps
 from relevo.text.durations import Duration, seconds
 from relevo.text.names import is_pool_name
@@ -92,6 +91,18 @@ class JobInfo(Struct, frozen=True):
     session: str = ""
     #: Why a job that workers refused does not start: "no live worker knows task 'remind'". It is given up at `due_ms`.
     held_up: str = ""
+
+
+class GivenUp(Protocol):
+    """An entity of a pool, as its dead letter holds it."""
+
+    @property
+    def entity(self) -> str:
+        """Its id."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Its metadata."""
 
 
 class Job(Generic[R]):
@@ -208,7 +219,9 @@ class Job(Generic[R]):
         if known is not None and known.takes == "claim":  # a message whose data is too large to stand in its body
             data = yield carried.claimed(self._engine.keys_of(self.queue), self.id)
             known = msgspec.structs.replace(known, kwargs=Raw(data or b"null"))
-        return _info(seen, self.queue, known)
+        is_entity = seen.record is not None and is_pool_name(self.queue)
+        given_up = self._engine.entity_of(seen.id, seen.record) if seen.record and is_entity else None
+        return _info(seen, self.queue, known, given_up)
 
     # acting
     def cancel(self) -> bool:
@@ -264,12 +277,11 @@ class Job(Generic[R]):
         return revival.number
 
 
-def _info(seen: jobs.Seen, queue: str, known: Envelope | None) -> JobInfo:
+def _info(seen: jobs.Seen, queue: str, known: Envelope | None, given_up: GivenUp | None) -> JobInfo:
     record, claim = seen.record, seen.claim
     envelope = known or Envelope(record.target if record else "")
     is_known = known is not None
     result = msgspec.json.decode(record.result) if record and bytes(record.result) else None
-    given_up = pools.dead_of(seen.id, record) if record and is_pool_name(queue) else None
     return JobInfo(
         seen.id,
         seen.state,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -151,3 +151,12 @@ def discard(queue: QueueKeys, ids: Sequence[str], *, undo_ms: int = 0) -> Call[t
     """Forget ended jobs: how many there were; whether to relay. Dead letters can be restored for `undo_ms`."""
     script = queue.script("engine/discard_ended")
     return Call([KEEP_MS, undo_ms, *ids], lambda r: (r[0], bool(r[1])), script, queue.of(script))
+
+
+def remove(queue: QueueKeys, jobs: Iterable[tuple[str, str]], state: str) -> Call[tuple[int, bool]]:
+    """Remove (id, name)s that have not started, and notify their dependents: how many; whether to relay."""
+    script = queue.script("queues/clear_queue")
+    args: list[Argument] = [KEEP_MS, state, 0, 0]
+    for job in jobs:
+        args += (*job, cancelled_by_hand(queue.signer, job[0], "cleared"))
+    return Call(args, lambda reply: (reply[0], bool(reply[1])), script, queue.of(script))

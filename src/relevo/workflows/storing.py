@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from relevo.engine.dependents import gate_of, needs_of
 from relevo.engine.edges import Edge, Policy, label
 from relevo.engine.job import Envelope, Proof, write
 from relevo.engine.outbox import MEMBERS, hear, open_gates, opened, start_letter, start_members
@@ -20,7 +21,6 @@ from relevo.store.plan import Ahead, Call, Steps
 from relevo.telemetry import making
 from relevo.workflows import graph as graphs
 from relevo.workflows import store as flows
-from relevo.workflows.dependents import gate_of, needs_of
 from relevo.workflows.graph import Node
 from relevo.workflows.steps import Flow, Step
 from relevo.workflows.store import Plan, founding
