@@ -299,7 +299,7 @@ async def test_a_callback_belongs_to_the_operation_of_its_message(ingestion: Ing
         tenant="acme",
         tier="enterprise",
         session="s1",
-        task="t1",
+        conversation="t1",
         correlation_id="op-1",
         traceparent="00-1-2-01",
         priority=50,

@@ -461,7 +461,7 @@ async def test_without_a_worker_a_request_fails_and_nothing_is_written(bus: Rele
     me = bus.service("me")
     for _ in range(3):
         with pytest.raises(NoResponders, match=r"nobody serves a\.b.*a:actions.*wait=True"):
-            await me.arequest("a.b", {"n": 1}, task="t1", tenant="acme", timeout=60)
+            await me.arequest("a.b", {"n": 1}, conversation="t1", tenant="acme", timeout=60)
         with pytest.raises(NoResponders):
             me.request("a.b", timeout=60)
     assert not [key for key in lasting(await keys(bus)) if "a:actions" in key]

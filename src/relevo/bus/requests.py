@@ -148,9 +148,9 @@ class Request:
         return self._answer(record)
 
     def _is_plain(self) -> bool:
-        """Whether it can leave together with others: it has no name, no task, and its data travels inside."""
+        """Whether it can leave with others: it has no name and no conversation, and its data travels inside."""
         message, engine = self.message, self._engine
-        is_more = message.name.name or message.tracked.task or message.is_claimed(engine)
+        is_more = message.name.name or message.tracked.conversation or message.is_claimed(engine)
         return not is_more and engine.is_listed(message.queue)
 
     async def _ask_with_others(self) -> Record:
