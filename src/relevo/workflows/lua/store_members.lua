@@ -21,12 +21,13 @@ GIVES how many were stored ]]
 if was_done then return 0 end
 -- @include store/now
 -- @include engine/tally
+-- @include store/ended_key
 -- @include engine/outbox
 local bodies, edges, since, gated = {}, {}, {}, {}
 local now_text = string.format('%d', now)
 for i = 8, #ARGV, 3 do
   local id = ARGV[i]
-  if not (is_repeated and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1)) then
+  if not (is_repeated and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended_key(id)) == 1)) then
     local n = #bodies
     bodies[n + 1], bodies[n + 2] = id, ARGV[i + 1]
     edges[n + 1], edges[n + 2] = id, ARGV[i + 2]
