@@ -130,7 +130,7 @@ class Relevo:
         if before is not None and getattr(before.func, "__qualname__", "") != getattr(func, "__qualname__", ""):
             raise ConfigurationError(f"two tasks are called {target!r}: give one of them another name=")
         chosen = changed(self.engine.default_options, options, refuse=ONE_JOB_ONLY)
-        task: Task[..., Any] = Task(self.engine, func, target, chosen)
+        task = self.engine.task_class(self.engine, func, target, chosen)
         if times:
             self.engine.part(Timetable).named[target] = described(self.engine, target, task, times, "code")
         self.tasks[target] = task

@@ -117,7 +117,7 @@ class Task(Generic[P, R]):
     def using(self, **options: Any) -> Task[P, R]:
         """The same task with other options for the jobs made from it: delay, eta, priority, name, unique, …"""
         new = changed(self.options, options, refuse=TASK_ONLY)
-        return Task(self.engine, self.func, self.target, new, signature=self.signature, own=self._own)
+        return type(self)(self.engine, self.func, self.target, new, signature=self.signature, own=self._own)
 
     # enqueue
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
