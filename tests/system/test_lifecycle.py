@@ -383,7 +383,9 @@ async def test_a_callback_that_timed_out_cleans_up(bus: Relevo) -> None:
         await listed(bus, "task_7", lambda rows: [type for _, type, _ in rows] in (["absent.serve"], []))
 
 
-async def test_the_last_callback_of_a_conversation_cleans_up_after_it_and_a_report_on_the_way_does_not(bus: Relevo) -> None:
+async def test_the_last_callback_of_a_conversation_cleans_up_after_it_and_a_report_on_the_way_does_not(
+    bus: Relevo,
+) -> None:
     nooble = Nooble(bus)
     hold = asyncio.Event()
 
