@@ -11,6 +11,11 @@ ARGV  keep_ms    int   how long the counters live without traffic
                        then per report: child, parent, number, state, policy, index, input, and the signature of the child's
                        end, should it be cancelled for this, or ''
 GIVES how many reports were news, 1 if there is something to relay from this queue now ]]
+-- @include store/ended_key
+-- @include store/notes_key
+-- @include store/carried_key
+-- @include store/unique_key
+-- @include store/alike_key
 -- @include store/now
 -- @include store/afford
 -- @include engine/wake_worker
