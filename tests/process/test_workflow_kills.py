@@ -127,7 +127,7 @@ def cancelled(site: FlowSite) -> int:
 
 
 def test_a_flow_whose_maker_was_killed_half_way_never_runs_and_is_cancelled(site: FlowSite) -> None:
-    """Two queues are listed; one call stores the workflow, six its jobs, four of them plain members, and one founds it."""
+    """Two queues are listed; one call stores the workflow, six its jobs, and one founds it."""
     make_and_die(site, 4, 5, 9)
     stored = CHUNK + CROWD // 2 + (CROWD + 2)
     assert sum(site.app.queue(name).stats().waiting for name in QUEUES) == stored
