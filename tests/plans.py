@@ -21,4 +21,5 @@ def one_by_one(plan: Steps[Any]) -> Generator[Call[Any], Any, Any]:
             for call in step.calls:
                 answer.append((yield call))
         else:
+            assert isinstance(step, Call)
             answer = yield step
