@@ -58,9 +58,9 @@ log = logging.getLogger("relevo.worker")
 
 _NEW = Story()
 _FINISH = Finish()
-#: How long the server believes an idle worker waits, and how often the worker says so. Between the two lies the
-#: time in which a killed idle worker may still be handed one job, which then has to wait for its lease to end.
-#: Saying so is also how an idle worker hears of leases that began since: no more than a lease (of the default length),
+#: How long an idle worker's registration is valid, and how often it is renewed. Between the two lies the time in which
+#: a killed idle worker may still be handed one job, which then has to wait for its lease to end.
+#: The renewal also returns the leases that began since: no more than a lease (of the default length),
 #: so that it is there when one runs out.
 IDLE_MS = 40_000
 REST_EVERY = 12.0
@@ -410,7 +410,7 @@ class Consumer:
         row = recovered(self._worker.engine, self.queue, held, now_ms)
         self.settled.moved.append(row)
         self._worker.aftermath.note_lost(held, row.verb, self.queue, now_ms)
-        log.warning("%s: job %s was taken back from %s, which fell silent", self.queue, held.id, held.worker)
+        log.warning("%s: job %s was taken back from %s, which stopped reporting", self.queue, held.id, held.worker)
         self._kick.set()
 
     def _keep(self, held: Held) -> None:
