@@ -93,7 +93,7 @@ TABLES: dict[str, tuple[Figure, ...]] = {
         Figure("work_large.drain.of_arithmetic", "– of small job and bare bytes", "×", True),
         Figure("work_large.drain.slowest_command_ms", "– longest command of the server", "ms", False),
         Figure("work_priorities.jobs_per_s", "busy queue, enqueued and drained", "jobs/s", True),
-        Figure("work_priorities.enqueued_per_s", "– enqueued meanwhile", "jobs/s", True),
+        Figure("work_priorities.enqueued_per_s", "– enqueued at the same time", "jobs/s", True),
         Figure("work_priorities.urgent.p50_ms", "– urgent jobs start after, p50", "ms", False),
         Figure("work_priorities.urgent.p99_ms", "– urgent jobs start after, p99", "ms", False),
         Figure("work_priorities.of_arithmetic", "– p99 of what is claimed ahead", "×", False),

@@ -1,12 +1,13 @@
-"""The tables of keys and scripts in docs/internals, made from the source.
+"""The tables of keys, scripts and layers in docs/internals, made from the source.
 
-python -m tools.internals        writes docs/internals/keys.md and docs/internals/scripts.md
+python -m tools.internals        writes docs/internals/keys.md, scripts.md and layers.md
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -50,6 +51,25 @@ _SCRIPTS = f"""# Scripts
 One operation is one file, `src/relevo/<feature>/lua/<verb>_<object>.lua`. It opens with its contract, from which the
 Python side takes the order of keys and arguments (`src/relevo/store/scripts.py`). The keys are described in
 [keys](keys.md). What a script answers is in its header, under `GIVES`.
+"""
+
+
+_LAYERS = f"""# Layers
+
+{_MADE.format("[tool.importlinter] of pyproject.toml and the features' `__init__.py`")}
+
+Imports point downwards only, those for type checkers included; `./dev check` refuses any other. What stands on one line
+is one layer. The exceptions stand in `pyproject.toml`, each with its reason.
+
+```text
+{{}}
+```
+
+The commands (`<feature>/cli.py`) and routes (`<feature>/web.py`) of a feature belong to the top layer; only `cli` and
+`web` import them.
+
+A feature uses no other feature, except as this table says.
+
 """
 
 
@@ -111,7 +131,28 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join([lines[0], "|---" * len(head) + "|\n", *lines[1:]])
 
 
-PAGES = {"keys.md": keys_page, "scripts.md": scripts_page}
+def layers_page() -> str:
+    """docs/internals/layers.md."""
+    contracts = tomllib.loads((HERE / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    contract = next(one for one in contracts if one["type"] == "layers")
+    features = next(line for line in contract["layers"] if "bus" in line).split(" | ")
+    drawn = "\n".join(re.sub(r"[()]", "", line).replace(" : ", " | ") for line in contract["layers"])
+    uses: dict[str, list[str]] = {feature: [] for feature in features}
+    for line in contract["ignore_imports"]:
+        pair = re.fullmatch(r"relevo\.(\w+)\.\*\* -> relevo\.(\w+)\.\*\*", line)
+        if pair:
+            uses[pair[1]].append(f"`{pair[2]}`")
+    rows = [(f"`{name}`", _purpose(name), ", ".join(uses[name])) for name in sorted(features)]
+    return _LAYERS.format(drawn) + _table(("feature", "what it is", "uses"), rows)
+
+
+def _purpose(feature: str) -> str:
+    """The first sentence of a feature's folder."""
+    text = (HERE / f"src/relevo/{feature}/__init__.py").read_text("utf-8")
+    return _escaped(text.removeprefix('"""').split("\n")[0].rstrip('."'))
+
+
+PAGES = {"keys.md": keys_page, "scripts.md": scripts_page, "layers.md": layers_page}
 
 if __name__ == "__main__":
     for page, make in PAGES.items():

@@ -12,6 +12,8 @@ job = greet.enqueue("Ana")      # relevo worker shop:app   runs it
 print(job.result(timeout=10))
 """
 
+from relevo.version import __version__ as __version__
+
 TYPE_CHECKING = False  # as in `typing`, whose import takes too long for a probe
 if TYPE_CHECKING:
     from relevo.app import Relevo
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from relevo.upkeep.report import PurgeReport
     from relevo.workflows.steps import chain, group
     from relevo.workflows.workflow import Workflow, WorkflowInfo, WorkflowProgress
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Backoff",

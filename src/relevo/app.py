@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from relevo.audit.trail import Audit
 from relevo.bus.bus import Bus
 from relevo.bus.conversations import Conversations
+from relevo.bus.duties import duties as bus_duties
 from relevo.bus.service import Service
 from relevo.bus.span import Span
 from relevo.bus.tracing import tracing
@@ -23,19 +24,22 @@ from relevo.engine.pauses import Pause, Until
 from relevo.engine.targets import is_task_name, module_of, own_name
 from relevo.engine.task import Task
 from relevo.errors import ConfigurationError, OptionError, StoreError, TargetError
+from relevo.health.duty import duties as health_duties
 from relevo.health.gathering import cached as cached_health
 from relevo.health.gathering import gathering, keeping
 from relevo.health.status import Health
-from relevo.limits.pauses_in_app import all_pauses, pausing, resuming
 from relevo.pools.pool import Pool, Pools, StillThere, pool_of
+from relevo.queues.pauses_in_app import all_pauses, pausing, resuming
 from relevo.queues.queue import Queue
+from relevo.schedules.duty import duties as schedule_duties
 from relevo.schedules.firing import Timetable, described, registering
 from relevo.schedules.handle import Schedule, Schedules
 from relevo.schedules.schedule import TIMES
 from relevo.settings import Settings, load
 from relevo.store.plan import Call
 from relevo.text.durations import Duration
-from relevo.upkeep.purge import aperformed, performed, purging
+from relevo.upkeep.duties import duties as upkeep_duties
+from relevo.upkeep.purge import purging
 from relevo.upkeep.report import PurgeReport
 from relevo.upkeep.sweeping import SweepReport, sweeping
 from relevo.workflows.finding import own_workflow
@@ -66,7 +70,9 @@ class Relevo:
         clock_key = settings.pop("_clock_key", "")
         self.engine = Engine(name, load(arguments=settings), clock_key)
         self.engine.built_in[GATHER] = Task(self.engine, _gather, GATHER, self.engine.default_options)
-        self.engine.part(Bus)
+        for feature in (Bus, Pools):
+            self.engine.part(feature)
+        self.engine.duties += [schedule_duties, bus_duties, health_duties, upkeep_duties]
 
     @property
     def name(self) -> str:
@@ -130,7 +136,7 @@ class Relevo:
         if before is not None and getattr(before.func, "__qualname__", "") != getattr(func, "__qualname__", ""):
             raise ConfigurationError(f"two tasks are called {target!r}: give one of them another name=")
         chosen = changed(self.engine.default_options, options, refuse=ONE_JOB_ONLY)
-        task: Task[..., Any] = Task(self.engine, func, target, chosen)
+        task = self.engine.task_class(self.engine, func, target, chosen)
         if times:
             self.engine.part(Timetable).named[target] = described(self.engine, target, task, times, "code")
         self.tasks[target] = task
@@ -213,13 +219,13 @@ class Relevo:
         Of all queues and pools of this app, or of one. A dry run gives exactly the list of what would be done. `watch`
         is called with how many were ended or removed so far.
         """
-        return performed(self.engine, purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
+        return self.engine.run(purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
 
     async def apurge(
         self, *, dry_run: bool = True, queue: str | None = None, watch: Callable[[int], None] | None = None
     ) -> PurgeReport:
         """`purge` for async code."""
-        return await aperformed(self.engine, purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
+        return await self.engine.arun(purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
 
     def trace(self, id: str) -> list[Span]:
         """The way of an operation through all services, by its correlation id, task, or the id of a message."""

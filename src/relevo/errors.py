@@ -40,8 +40,8 @@ class RelevoError(Exception):
     """The root of all errors of relevo."""
 
 
-def told(error: BaseException) -> str:
-    """What an error says, and what was added to it on its way: how far that came which it ended."""
+def message_of(error: BaseException) -> str:
+    """The text of an error with the notes that were added to it, such as how far an operation came."""
     return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 

@@ -342,8 +342,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Messages whose way `relevo trace` can tell, of all services together: a few megabytes.
     trace_max: Annotated[int, partial(_whole, least=0, most=10_000_000)] = 10_000
 
-    # Seconds that it is known what was made on behalf of a task, after the last of it: what was made ends by itself.
-    task_ttl: Annotated[float, _SPAN] = 3_600.0
+    # Seconds that it is known what was made in a conversation, after the last of it: what was made ends by itself.
+    conversation_ttl: Annotated[float, _SPAN] = 3_600.0
 
     # Seconds without any activity after which something that nobody serves is an orphan.
     orphan_age: Annotated[float, _SPAN] = 86_400.0

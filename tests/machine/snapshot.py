@@ -39,12 +39,13 @@ KEYS  {" ".join(_FIXED)}
 ARGV  workers    int   how many workers
                        then the workers, then ids of jobs
 GIVES sets, hashes, bells, records, time limits, lines, groups of dead letters ]]
+local keys = {{ {", ".join(_FIXED)} }}
 local sets, hashes, bells, records, ttls, stands, groups = {{}}, {{}}, {{}}, {{}}, {{}}, {{}}, {{}}
-for i = 1, {len(_SETS)} do sets[i] = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES') end
-for i = 1, {len(_HASHES)} do hashes[i] = redis.call('HGETALL', KEYS[{len(_SETS)} + i]) end
+for i = 1, {len(_SETS)} do sets[i] = redis.call('ZRANGE', keys[i], 0, -1, 'WITHSCORES') end
+for i = 1, {len(_HASHES)} do hashes[i] = redis.call('HGETALL', keys[{len(_SETS)} + i]) end
 for i = 1, workers do bells[i] = redis.call('LRANGE', bell .. ':' .. ARGV[1 + i], 0, -1) end
 for i = 2 + workers, #ARGV do records[#records + 1] = redis.call('EXISTS', ended .. ':' .. ARGV[i]) end
-for i = 1, {len(_FIXED)} do ttls[i] = redis.call('PTTL', KEYS[i]) end
+for i = 1, {len(_FIXED)} do ttls[i] = redis.call('PTTL', keys[i]) end
 for i, name in ipairs({{ {", ".join(f"'{name}'" for name in NAMES)} }}) do
   stands[i] = redis.call('ZRANGE', parked .. ':' .. name, 0, -1, 'WITHSCORES')
 end

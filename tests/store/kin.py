@@ -6,13 +6,13 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from relevo.engine.carried import InputLacking, results
+from relevo.engine.dependents import follow, needs_of
 from relevo.engine.edges import LACKING, Edge, Report
 from relevo.engine.job import Envelope
 from relevo.engine.job_store import cancel, look, revive
 from relevo.engine.outbox import hear, relay
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
-from relevo.workflows.dependents import follow, needs_of
 from tests.store.desk import Desk, kept, moved, plain
 
 #: Milliseconds: far longer than any test takes, since the server counts them in real time.

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from relevo import Relevo
+from relevo.engine.dependents import gate_of, needs_of, push_dependents
 from relevo.engine.edges import Edge, Policy, Report
 from relevo.engine.outbox import REPORTS, deliver, hear_all, relay
 from relevo.engine.push import CHUNK, CHUNK_BYTES, NewJob
 from relevo.store.plan import Call
-from relevo.workflows.dependents import gate_of, needs_of, push_dependents
 from tests.store.desk import Desk, new_id
 from tests.store.kin import BODY, KEEP_MS, bag, end, given, outbox, state_of, step_by_step, waiting
 

@@ -13,6 +13,7 @@ from relevo.dead import replay_store as replays
 from relevo.dead import store as letters
 from relevo.dead.replay import SILENT_MS, Replay
 from relevo.dead.store import Place
+from relevo.engine.dependents import follow, needs_of
 from relevo.engine.edges import Edge
 from relevo.engine.ids import Ids
 from relevo.engine.job import Attempt, Envelope, Record, State, Story, read_record, write
@@ -22,7 +23,6 @@ from relevo.engine.push import NewJob, push_rich
 from relevo.engine.settle import of_dead
 from relevo.engine.turn import Note, note
 from relevo.queues.store import clear
-from relevo.workflows.dependents import follow, needs_of
 from tests.store.desk import Desk, moved, new_id
 
 HOUR, DAY = 3_600_000, 86_400_000

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
+from relevo.engine.dependents import follow
 from relevo.engine.edges import Edge, Report, edges_of
 from relevo.engine.job import State
 from relevo.engine.job_store import attach, discard, look
 from relevo.engine.outbox import deliver, hear
 from relevo.queues.store import clear
-from relevo.workflows.dependents import follow
 from relevo.workflows.store import expect
 from tests.store.desk import Desk, moved, new_id
 from tests.store.kin import (

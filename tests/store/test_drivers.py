@@ -28,7 +28,7 @@ from relevo.errors import OutOfMemory, ServerRefused, ServerUnavailable, StoreEr
 from relevo.store.aio import AsyncDriver
 from relevo.store.blocking import BlockingDriver
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Ahead, Call
+from relevo.store.plan import Ahead, Ask, Call, Steps
 from relevo.store.replies import ConnectionLost, NotNow, ScriptMissing, SlotMoving, WrongNode, refusal
 from relevo.store.server_time import server_time
 from relevo.store.source import Source
@@ -404,6 +404,36 @@ def test_a_plan_can_do_without_what_it_is_refused(line: OpenLine, lasting_server
 
     with pytest.raises(ServerRefused):
         driver.run(careless())
+
+
+def test_a_plan_may_ask_user_code_and_cleans_up_when_that_fails(line: OpenLine, lasting_server: Server) -> None:
+    key = f"asked-{new_id()}".encode()
+
+    class Interrupted(BaseException):
+        pass
+
+    def ask() -> str:
+        raise Interrupted
+
+    async def ask_async() -> str:
+        raise Interrupted
+
+    async def answer() -> str:
+        return "yes"
+
+    def asking(question: Ask[str]) -> Steps[str]:
+        yield Call([b"SET", key, b"1", b"PX", 60_000])
+        try:
+            answered: str = yield question
+            return answered
+        finally:
+            yield Call([b"DEL", key])
+
+    driver = line(lasting_server.url)
+    assert driver.run(asking(Ask(lambda: "yes", answer))) == "yes"
+    with pytest.raises(Interrupted):
+        driver.run(asking(Ask(ask, ask_async)))
+    assert lasting_server.command("EXISTS", key) == 0
 
 
 def test_databases_of_one_server_are_apart(line: OpenLine, lasting_server: Server, keys: QueueKeys) -> None:

@@ -9,13 +9,13 @@ from uuid import uuid4
 import pytest
 
 from relevo import Relevo, State, Workflow, chain, group
+from relevo.engine.dependents import follow, gate_of, needs_of
 from relevo.engine.edges import Edge
 from relevo.engine.job_store import attach
 from relevo.engine.outbox import deliver, hear, opened, start_letter
 from relevo.engine.push import GATE_MS, NewJob, push_rich
 from relevo.errors import ServerUnavailable
 from relevo.store.plan import Call
-from relevo.workflows.dependents import follow, gate_of, needs_of
 from relevo.workflows.steps import Flow
 from relevo.workflows.storing import Rows, stored
 from tests.conftest import AppFactory

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from relevo import Relevo
+from relevo.engine.dependents import forget, gate_of, needs_of, push_dependents
 from relevo.engine.edges import Edge, Policy
 from relevo.engine.job_store import look
 from relevo.engine.outbox import REPORTS, deliver, hear, opened, start_letter
@@ -16,7 +17,6 @@ from relevo.engine.push import CHUNK, GATE_MS, NewJob, push_rich
 from relevo.errors import UnknownJob
 from relevo.queues.store import clear
 from relevo.store.plan import Call
-from relevo.workflows.dependents import forget, gate_of, needs_of, push_dependents
 from relevo.workflows.store import expect
 from tests.servers import Server
 from tests.store.desk import Desk, moved, new_id, repeated

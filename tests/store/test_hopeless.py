@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from relevo import Relevo
+from relevo.engine.dependents import follow
 from relevo.engine.edges import Edge, Policy
 from relevo.engine.handle import Job
 from relevo.engine.job_store import attach, discard, look
 from relevo.errors import JobError
 from relevo.queues.store import clear
-from relevo.workflows.dependents import follow
 from tests.servers import Server
 from tests.store.desk import Desk, new_id
 from tests.store.kin import (
@@ -221,7 +221,7 @@ def test_retrying_a_job_whose_parent_failed_names_the_parent(desk: Desk, app: Re
     child = child_of(desk, parent)
     end(desk, parent, "dead")
     relayed(desk)
-    refused = f"job {child} cannot run again by itself: a job that it depends on has failed"
+    refused = f"job {child} cannot run again: a job that it depends on has failed"
     with pytest.raises(JobError, match=refused):
         Job(app.engine, child, "default").retry()
     assert state_of(desk, child) == "cancelled"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 
+from relevo.engine.dependents import follow, needs_of
 from relevo.engine.edges import Edge, Report
 from relevo.engine.job import Envelope, State, read_record
 from relevo.engine.job_store import Claim, attach, cancel, discard, look, readable, revive
@@ -17,7 +18,6 @@ from relevo.engine.turn import Note, note
 from relevo.engine.whereabouts import of_ended
 from relevo.queues.store import clear, page
 from relevo.store.plan import Call
-from relevo.workflows.dependents import follow, needs_of
 from tests.servers import Server
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, plain
 

@@ -51,7 +51,7 @@ def request(keys: QueueKeys, id: str) -> Call[Any]:
 
 
 def requests(keys: QueueKeys, id: str) -> Call[Any]:
-    return ask(keys, INBOX, [Asked(id, "", Place(100), 60_000, b'{"t":"a.b"')], LEASE_MS)
+    return ask(keys, INBOX, [Asked(id, "", Place(100), 60_000, b'{"t":"a.b"')], lease_ms=LEASE_MS)
 
 
 def callback(keys: QueueKeys, id: str) -> Call[Any]:

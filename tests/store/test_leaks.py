@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from relevo import Relevo
+from relevo.engine.dependents import follow, forget, gate_of, needs_of
 from relevo.engine.edges import Edge
 from relevo.engine.outbox import hear
 from relevo.engine.push import NewJob, push_rich
-from relevo.workflows.dependents import follow, forget, gate_of, needs_of
 from tests.leaks import leaks
 from tests.servers import Server
 from tests.store.desk import Desk, moved, new_id

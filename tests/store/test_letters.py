@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from relevo import Relevo
+from relevo.engine.dependents import follow
 from relevo.engine.edges import Edge, Letter, letter_of
 from relevo.engine.job import State, read_record
 from relevo.engine.job_store import attach, cancel, discard, look
@@ -16,7 +17,6 @@ from relevo.engine.outbox import ERRAND_MS, LETTERS, Errands, deliver, relay, ta
 from relevo.engine.push import NewJob, push_rich
 from relevo.engine.turn import rest
 from relevo.queues.store import clear, pause
-from relevo.workflows.dependents import follow
 from tests.servers import Server
 from tests.store.desk import LEASE_MS, Desk, moved, new_id, repeated
 from tests.store.kin import (

@@ -325,7 +325,7 @@ def asking(desk: Desk, *actions: str, timeout_ms: int = 5_000, **place: Any) -> 
     """Ask for these actions in one call: the ids, and what is said to each."""
     where = Place(**{"priority": 100, **place})
     rows = [Asked(new_id(), action, where, timeout_ms, BODY) for action in actions]
-    codes: list[int] = desk.run(ask(desk.keys, INBOX.encode(), rows, LEASE_MS))
+    codes: list[int] = desk.run(ask(desk.keys, INBOX.encode(), rows, lease_ms=LEASE_MS))
     return [row.id for row in rows], codes
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from relevo.engine.push import CHUNK, NewJob, push, push_plain, push_rich
 from relevo.queues.store import clear
-from relevo.store.plan import Ahead
+from relevo.store.plan import Ahead, Ask
 from tests.eventually import eventually
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id, repeated
 
@@ -56,7 +56,7 @@ def test_jobs_stay_in_order_when_ids_are_not(desk: Desk) -> None:
 def test_a_push_of_mixed_jobs_is_cut_and_keeps_their_order(desk: Desk) -> None:
     jobs = [NewJob(new_id(), 100, b"{}", name=f"n{n}" if n == CHUNK + 5 else "") for n in range(CHUNK + 10)]
     calls = list(calls_of(desk, jobs))
-    assert calls == ["push", "push_rich"]
+    assert calls == ["engine/push", "engine/push_with_options"]
     order = [id.decode() for id in desk.turn(CHUNK).ids] + [id.decode() for id in desk.turn(CHUNK).ids]
     assert order == [job.id for job in jobs]
     for job in jobs:
@@ -70,6 +70,7 @@ def calls_of(desk: Desk, jobs: Sequence[NewJob]) -> list[str]:
     try:
         step = next(steps)
         while True:
+            assert not isinstance(step, Ask)
             calls = list(step.calls) if isinstance(step, Ahead) else [step]
             shapes += [call.script.name for call in calls if call.script is not None]
             answers = [desk.run(call) for call in calls]

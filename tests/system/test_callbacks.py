@@ -299,7 +299,7 @@ async def test_a_callback_belongs_to_the_operation_of_its_message(ingestion: Ing
         tenant="acme",
         tier="enterprise",
         session="s1",
-        task="t1",
+        conversation="t1",
         correlation_id="op-1",
         traceparent="00-1-2-01",
         priority=50,
@@ -530,7 +530,7 @@ async def test_a_callback_whose_message_was_never_sent_times_out(times: Times) -
     )
     plan = sending(times.app.engine, message, wanted)
     call = next(plan)
-    while call.script is None or call.script.name != "promise":
+    while call.script is None or call.script.name != "bus/store_callback":
         call = plan.send(times.app.engine.run(call))
     times.app.engine.run(call)
     plan.close()

@@ -112,7 +112,7 @@ def test_number_of_running_jobs_that_were_not_looked_at_is_shown(
 
 
 async def test_worker_is_shown_with_its_current_load(app: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relevo.worker.presence.BUSY_EVERY", 0.05)
+    monkeypatch.setattr("relevo.worker.presence.Presence.interval", 0.05)
     started, may_end = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -137,7 +137,7 @@ async def test_worker_registers_again_with_a_server_that_lost_its_data(
     server: Server, app: Relevo, app_factory: AppFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a restart without its data, or a failover."""
-    monkeypatch.setattr("relevo.worker.presence.BUSY_EVERY", 0.05)
+    monkeypatch.setattr("relevo.worker.presence.Presence.interval", 0.05)
 
     async def workers() -> int:
         return len((await app.engine.arun(looking(app))).workers)

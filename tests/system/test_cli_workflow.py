@@ -13,7 +13,7 @@ import pytest
 from relevo import Relevo, group
 from relevo.cli.screen import Branch
 from relevo.engine.job import State
-from relevo.store.plan import Ahead
+from relevo.store.plan import Ahead, Ask
 from relevo.workflows import store as flows
 from relevo.workflows.cli import BAR, bar
 from relevo.workflows.cli_tree import ROOM, forest
@@ -428,6 +428,7 @@ def test_list_reads_few_workflows(server: Server, app: Relevo, tasks: Tasks) -> 
         try:
             while True:
                 step = steps.send(answer)
+                assert not isinstance(step, Ask)
                 calls = list(step.calls) if isinstance(step, Ahead) else [step]
                 count += len(calls)
                 answers = [app.engine.run(call) for call in calls]

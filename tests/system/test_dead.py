@@ -160,7 +160,7 @@ def test_bodies_that_cannot_be_read_are_kept_untouched(app: Relevo, step: Task[.
         info = app.dead.show(id)
         assert info.state is State.DEAD
         assert info.attempts[0].message
-    with pytest.raises(JobError, match="cannot come back: its body is unreadable"):
+    with pytest.raises(JobError, match="cannot run again: its body is unreadable"):
         app.dead.retry(ids[:-1])  # Python 3.13 reads the nested one
     assert {letter.id for letter in app.dead.list()} >= set(ids)
     assert app.dead.discard(all=True) == len(ids) + 1

@@ -145,10 +145,9 @@ async def test_a_running_worker_stops_when_a_newer_version_took_over(server: Ser
     app.task(name="a")(mixed.double)
     with pytest.raises(FormatError):
         async with working(app) as worker:
-            await aeventually(lambda: worker._presence and worker._presence._list_at, what="the worker has looked")
+            await aeventually(lambda: worker.is_registered, what="the worker has looked")
             write(server, app.engine.own_keys, "99 99")
-            assert worker._presence is not None
-            worker._presence._list_at = 0.0  # as after two minutes
+            worker.register_again()  # as after two minutes
             await aeventually(lambda: worker.is_stopping, what="the worker stops")
 
 

@@ -174,7 +174,7 @@ def test_failed_attempts_are_counted_and_snoozed_ones_are_not(app: Relevo) -> No
 
 
 async def test_a_worker_writes_its_timings_while_it_works(app: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relevo.worker.timings.WRITE_EVERY", 0.02)
+    monkeypatch.setattr("relevo.worker.timings.TimingsDuty.interval", 0.02)
 
     @app.task(name="fine")
     async def fine() -> None: ...

@@ -35,7 +35,12 @@ STATES = ("ready", "scheduled", "waiting", "running", "done", "dead", "cancelled
 DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 SLACK_MS = 30_000
 #: Scripts by which a purge acts.
-ACTS = ("purge", "recover", "shift", "expel", "oust", "lapse")
+ON_JOBS = ("upkeep/purge_jobs", "upkeep/take_back_jobs")
+ON_ENTITIES = ("pools/move_entity", "pools/fail_entity", "pools/remove_entity", "pools/expire_entity")
+ACTS = (*ON_JOBS, *ON_ENTITIES)
+LOOKS = (
+    "upkeep/find_old_jobs", "upkeep/find_orphans", "pools/list_entities", "pools/find_unplaced", "pools/count_entities"
+)  # fmt: skip
 #: What must have been met: each row of the table but those of requests and orphans. Ids are made by the real clock, so
 #: a seed does not say what happens, and a run goes on until all of them were.
 ROWS = {"scheduled", "waiting", "ready", "running", "done", "pending", "completed"}
@@ -245,7 +250,7 @@ def times(server: Server, app_factory: AppFactory) -> Times:
 def checked(traffic: Traffic, step: Any) -> Any:
     """Make one step of a purge, and look that it touched nothing but what it may."""
     name = step.script.name if isinstance(step, Call) and step.script else ""
-    if name in ("purge", "recover"):
+    if name in ON_JOBS:
         before, now_ms = traffic.places(), traffic.times.now_ms()
         answer = traffic.app.engine.run(step)
         after = traffic.places()
@@ -255,7 +260,7 @@ def checked(traffic: Traffic, step: Any) -> Any:
                 is_gone = id not in after
                 assert not is_gone or before[id].state == "done", "only what is done is removed"
         return answer
-    if name in ("shift", "expel", "oust", "lapse"):
+    if name in ON_ENTITIES:
         then, now_ms = traffic.entity_places(), traffic.times.now_ms()
         answer = traffic.app.engine.run(step)
         later = traffic.entity_places()
@@ -264,7 +269,7 @@ def checked(traffic: Traffic, step: Any) -> Any:
                 state, since = then[id]
                 assert now_ms - since >= POOL_LIMITS[state] * MINUTE - SLACK_MS, (id, state)
         return answer
-    if name in ("survey", "roll", "unplaced", "astray", "census") and traffic.random.random() < 0.1:
+    if name in LOOKS and traffic.random.random() < 0.1:
         before, then = traffic.places(), traffic.entity_places()
         answer = traffic.app.engine.run(step)
         assert (traffic.places(), traffic.entity_places()) == (before, then), "looking changes nothing"

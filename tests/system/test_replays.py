@@ -87,8 +87,8 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         self.went: list[float] = []  # when each dead letter was retried
-        monkeypatch.setattr("relevo.dead.replaying.time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr("relevo.dead.letters.time", SimpleNamespace(sleep=self.pass_by))
+        time = SimpleNamespace(monotonic=lambda: self.now, sleep=self.pass_by)
+        monkeypatch.setattr("relevo.dead.replaying.time", time)
 
     def pass_by(self, seconds: float) -> None:
         self.now += seconds

@@ -15,6 +15,7 @@ import pytest
 
 from relevo import Cancel, Relevo, Retry, Snooze, current_job
 from relevo.bus.bus import Bus
+from relevo.bus.duties import ServiceDuty
 from relevo.engine.offers_store import SERVE_MS, Served, offers, present_at, served
 from relevo.errors import (
     BusError,
@@ -460,7 +461,7 @@ async def test_without_a_worker_a_request_fails_and_nothing_is_written(bus: Rele
     me = bus.service("me")
     for _ in range(3):
         with pytest.raises(NoResponders, match=r"nobody serves a\.b.*a:actions.*wait=True"):
-            await me.arequest("a.b", {"n": 1}, task="t1", tenant="acme", timeout=60)
+            await me.arequest("a.b", {"n": 1}, conversation="t1", tenant="acme", timeout=60)
         with pytest.raises(NoResponders):
             me.request("a.b", timeout=60)
     assert not [key for key in lasting(await keys(bus)) if "a:actions" in key]
@@ -538,7 +539,7 @@ async def test_a_killed_worker_is_no_responder_after_its_lease(bus_factory: AppF
 
 async def test_a_worker_announces_its_services_repeatedly(bus: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a server that lost its data knows its workers again."""
-    monkeypatch.setattr("relevo.worker.presence.SERVE_EVERY", 0.05)
+    monkeypatch.setattr(ServiceDuty, "interval", 0.05)
 
     bus.service("a").action("b")(here)
     async with answering(bus):

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from relevo import Job, Priority, Relevo, State, current_job
+from relevo.engine.duty import Duty, Host
 from relevo.engine.push import push_plain
 from relevo.errors import JobFailed
 from relevo.worker import Worker
@@ -474,3 +475,29 @@ def test_the_package_works_without_its_extras(app: Relevo, server: Server, tmp_p
         timeout=PATIENCE,
     )
     assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr
+
+
+async def test_a_worker_runs_the_duties_that_a_feature_gives_the_engine(app: Relevo) -> None:
+    seen: list[str] = []
+
+    class Greeting(Duty[None]):
+        name, interval, first = "greeting", 0.01, 0.0
+
+        def __init__(self, worker: Host) -> None:
+            self._worker = worker
+
+        async def run_once(self) -> None:
+            seen.append(f"run by {self._worker.id}")
+            if len(seen) == 1:
+                raise ZeroDivisionError
+
+        async def withdraw(self) -> None:
+            seen.append("withdrawn")
+
+        async def close(self) -> None:
+            seen.append("closed")
+
+    app.engine.duties.append(lambda worker: [Greeting(worker)])
+    async with working(app) as worker:
+        await aeventually(lambda: seen.count(f"run by {worker.id}") > 2, what="an error does not end it")
+    assert [one for one in seen if not one.startswith("run")] == ["withdrawn", "closed"]

@@ -27,15 +27,15 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--limit", type=whole, default=50, metavar="N", help="at most so many (default: 50)")
     add_stretch(parser, "done")
-    parser.add_argument("--who", metavar="NAME", help="only by ana@host, by ana on any host, or by a token's name")
-    parser.add_argument("--what", metavar="DEED", help="only this: dead.retry, or dead for all done to dead letters")
-    parser.add_argument("--of-app", metavar="NAME", help="only what was done to this app")
+    parser.add_argument("--who", metavar="NAME", help="only by ana@host, by ana on any host, or by a token")
+    parser.add_argument("--what", metavar="DEED", help="only this: dead.retry, or dead for all on dead letters")
+    parser.add_argument("--of-app", metavar="NAME", help="only operations on this app")
     add_json(parser)
     add_app(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, and show it."""
+    """Read the trail and print it."""
     screen = Screen()
     with closing(target.find(args, unnamed="relevo")) as app:
         which = {"who": args.who, "what": args.what, "app": args.of_app}

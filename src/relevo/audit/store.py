@@ -1,6 +1,6 @@
-"""What operators did, kept for those who ask later: the newest deeds of one prefix and env, in one stream.
+"""The stored audit trail: the newest entries of one prefix and env, in one stream.
 
-Requests that the HTTP API refused are in a stream of their own, so that no number of them displaces a deed.
+Requests that the HTTP API refused are in a stream of their own, so that they cannot displace entries of operators.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from msgspec import Struct
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call, Steps
 
-#: Deeds that are kept, about, and for how long after the last one: a quarter, as auditors ask.
+#: Entries kept, approximately, and for how long after the last one: a quarter, as auditors ask.
 MOST = 10_000
 LIVE_MS = 90 * 86_400_000
-#: What a refused request is called, and how many entries of that are kept, about.
+#: The name of a refused request, and the entries of it that are kept, approximately.
 REFUSED = "http.refuse"
 MOST_REFUSED = 1_000
-#: Deeds read at once where it must be looked at each of them.
+#: Entries read at once when each must be checked.
 PAGE = 1_000
 
 
 class Deed(Struct, frozen=True):
-    """Something an operator did."""
+    """An entry of the audit trail: something an operator did."""
 
     #: When, by the server's clock.
     at_ms: int
-    #: The app it was done to.
+    #: The app it concerns.
     app: str
-    #: Who: `ana@host` on a command line, the name of a token over HTTP, what a program says of itself.
+    #: The user: `ana@host` on a command line, the name of a token over HTTP, the name that a program gives.
     who: str
-    #: By which road: cli, http or python.
+    #: The interface: cli, http or python.
     via: str
-    #: What, as `subject.verb`: dead.retry, queue.pause, purge.run.
+    #: The operation as `subject.verb`: dead.retry, queue.pause, purge.run.
     what: str
-    #: How many things it was done to.
+    #: The number of objects it changed.
     count: int = 1
-    #: What else is to be known, such as the queue and the reason.
+    #: Details, such as the queue and the reason.
     about: dict[str, Any] = {}
 
 
@@ -55,7 +55,7 @@ _read = msgspec.json.Decoder(_Written).decode
 
 
 def write_deed(bus: QueueKeys, deed: Deed) -> Call[int]:
-    """Write a deed down; the server says when it was."""
+    """Add an entry, with the server's time."""
     row = _Written(deed.app, deed.who, deed.via, deed.what, deed.count, deed.about)
     is_refused = deed.what == REFUSED
     keys = (_refusals(bus),) if is_refused else (bus.key("audit"),)
@@ -68,7 +68,7 @@ def _refusals(bus: QueueKeys) -> bytes:
 
 
 class Which(Struct, frozen=True, kw_only=True):
-    """Which deeds are asked for; all that is given must hold."""
+    """Filters of entries; all given ones must match."""
 
     since_ms: int | None = None
     until_ms: int | None = None
@@ -79,7 +79,7 @@ class Which(Struct, frozen=True, kw_only=True):
     app: str | None = None
 
     def fits(self, deed: Deed) -> bool:
-        """Whether a deed is one of them, as far as the time does not tell."""
+        """Whether an entry matches, apart from the time."""
         return (
             (self.who is None or self.who in (deed.who, deed.who.partition("@")[0]))
             and (self.what is None or f"{deed.what}.".startswith(f"{self.what.removesuffix('.')}."))
@@ -88,12 +88,12 @@ class Which(Struct, frozen=True, kw_only=True):
 
     @property
     def is_by_time(self) -> bool:
-        """Whether the time alone tells."""
+        """Whether the time is the only filter."""
         return (self.who, self.what, self.app) == (None, None, None)
 
 
 def deeds(bus: QueueKeys, limit: int, which: Which) -> Steps[list[Deed]]:
-    """The newest deeds that fit, newest first. At most all that are kept are looked at, in pages."""
+    """The newest entries that match, newest first; read in pages, at most all that are kept."""
     found: list[Deed] = []
     for stream in (bus.key("audit"), _refusals(bus)):
         found += yield from _deeds_in(stream, limit, which)

@@ -8,15 +8,15 @@ import os
 import socket
 from collections.abc import Iterator
 
-#: Where journald and syslog listen; without it nothing is copied.
+#: The socket of journald and syslog; without it nothing is copied.
 ADDRESS = "/dev/log"
-#: Of RFC 5424: security messages that not every user may read.
+#: Facility of RFC 5424: security messages, not readable by every user.
 _AUTHPRIV = 10 << 3
 _ERROR, _INFO = 3, 6
 
 
 class _SystemLog(logging.Handler):
-    """Sends lines to the log of the machine. A line that this does not take at once is lost."""
+    """Sends lines to the log of the machine without waiting; a line that it does not accept at once is lost."""
 
     def emit(self, record: logging.LogRecord) -> None:
         level = _ERROR if record.levelno >= logging.ERROR else _INFO
@@ -27,13 +27,13 @@ class _SystemLog(logging.Handler):
             there.send(line.encode(errors="backslashreplace"))
         last = logging.lastResort
         if last is not None and record.levelno >= last.level and not logging.getLogger().handlers:
-            last.handle(record)  # as it does where no handler is: a deed that could not be stored is to be seen
+            last.handle(record)  # as without handlers: an entry that could not be stored must be visible
 
 
 @contextlib.contextmanager
 def copied() -> Iterator[None]:
     """Copy the audit trail of this process to the log of the machine, for as long as the block lasts."""
-    log = logging.getLogger("relevo.audit")  # by its name: what it is made for is imported by commands that need it
+    log = logging.getLogger("relevo.audit")  # by name: its module is imported only by commands that need it
     handler = _SystemLog()
     log.addHandler(handler)
     try:

@@ -1,10 +1,10 @@
 """The audit trail: who did what to queues, jobs and dead letters, when, and to how many.
 
-The command line and the HTTP API write it, after the deed; a program that does an operator's work may write its own.
-What is done in many steps may break off: it tells how far it is, and is written down however it ends.
+The command line and the HTTP API write an entry after each operation; a program that does an operator's work may write
+its own. An operation of many steps may be interrupted: it reports its progress, and is recorded however it ends.
 
-Each deed goes to the server and, as a line of JSON, to the logger `relevo.audit`: who can write to the server can erase
-the first, but not what the log of the machine has kept.
+Each entry goes to the server and, as a line of JSON, to the logger `relevo.audit`: a client that can write to the
+server can erase the first, but not the log of the machine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Deeds: TypeAlias = list[Deed]
 
 
 class Asked(TypedDict, total=False):
-    """Which deeds are asked for."""
+    """Filters of the audit trail."""
 
     since: Moment | None
     until: Moment | None
@@ -51,19 +51,19 @@ class Asked(TypedDict, total=False):
     app: str | None
 
 
-#: Does something that nobody waits for.
+#: Runs a coroutine in the background.
 Later: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
 
-#: Seconds that a process which lives on waits for a server that is away, to write down what broke off.
+#: Seconds for which a process waits for an unreachable server to record an interrupted operation.
 OUTLASTS = 3600.0
 
 
 def whoami() -> str:
-    """Who runs this process: `ana@host`. By the kernel's word: variables such as LOGNAME may hold any name."""
+    """The user of this process, `ana@host`, from the uid: variables such as LOGNAME may hold any name."""
     uid = os.getuid()
     try:
         user = pwd.getpwuid(uid).pw_name
-    except KeyError:  # a container may run under a number that has no name
+    except KeyError:  # a container may run under a uid without a name
         user = str(uid)
     return f"{user}@{socket.gethostname()}"
 
@@ -78,25 +78,25 @@ def of_control(
     reason: str = "",
     until: Until = None,
 ) -> tuple[str, dict[str, Any]]:
-    """What the trail calls a pause or a limit, by whichever road it came, and what it says of it.
+    """The name and the details of a pause or a limit in the audit trail, the same for all interfaces.
 
     >>> of_control("pause", tenant="acme", reason="unpaid")
     ('tenant.pause', {'tenant': 'acme', 'reason': 'unpaid'})
     """
     kind = next((kind for kind, name in (("task", task), ("tenant", tenant), ("schedule", schedule)) if name), "queue")
     ends = until.isoformat() if isinstance(until, datetime) else str(until or "")
-    said = {"task": task, "tenant": tenant, "name": schedule, "queue": queue, "reason": reason, "until": ends}
-    return f"{kind}.{verb}", {name: value for name, value in said.items() if value}
+    given = {"task": task, "tenant": tenant, "name": schedule, "queue": queue, "reason": reason, "until": ends}
+    return f"{kind}.{verb}", {name: value for name, value in given.items() if value}
 
 
 class Audit:
-    """The deeds of operators under one prefix and env. Given by `app.audit`."""
+    """The audit trail of one prefix and env: `app.audit`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def note(self, what: str, *, who: str = "", via: str = "python", count: int = 1, **about: Any) -> None:
-        """Write down what was done: `app.audit.note("dead.retry", count=7, queue="mails")`."""
+        """Add an entry: `app.audit.note("dead.retry", count=7, queue="mails")`."""
         deed = _deed(self._engine, what, who, via, count, about)
         with _logged(self._engine, deed):
             self._engine.run(write_deed(self._engine.bus_keys, deed))
@@ -110,20 +110,20 @@ class Audit:
     def doing(
         self, what: str, *, who: str = "", via: str = "python", later: Later | None = None, **about: Any
     ) -> Doing:
-        """A deed of many steps, which is written down however it ends, if it told how far it is.
+        """Record an operation of many steps however it ends, once it has reported progress.
 
             with app.audit.doing("dead.retry", queue="mails") as doing:
                 app.dead.retry(queue="mails", watch=doing.tell)
 
-        For async code `async with`; if the server is away then, `later` is given what writes it down.
+        For async code `async with`; if the server is unreachable then, `later` gets the coroutine that adds the entry.
         """
         return Doing(self._engine, what, who, via, later, about)
 
     def list(self, *, limit: int = 50, **which: Unpack[Asked]) -> Deeds:
-        """The newest deeds, newest first.
+        """The newest entries, newest first.
 
-        Asked for by time (`since` and `until`: datetimes, or how long ago: "2h"), by `who` ("ana@host", or "ana"), by
-        kind (`what`: "dead.retry", or "dead"), and by the `app` they were done to.
+        Filters: time (`since` and `until`: datetimes, or how long ago: "2h"), `who` ("ana@host", or "ana"), `what`
+        ("dead.retry", or "dead"), and the `app` they concern.
         """
         return self._engine.run(self._list(limit, which))
 
@@ -146,13 +146,13 @@ class Audit:
 
 
 def _deed(engine: Engine, what: str, who: str, via: str, count: int, about: dict[str, Any]) -> Deed:
-    said = {name: value for name, value in about.items() if value is not None}
-    return Deed(0, engine.name, who or whoami(), via, what, count, masked(said, engine.settings.mask))
+    given = {name: value for name, value in about.items() if value is not None}
+    return Deed(0, engine.name, who or whoami(), via, what, count, masked(given, engine.settings.mask))
 
 
 @contextmanager
 def _logged(engine: Engine, deed: Deed) -> Iterator[None]:
-    """Around storing a deed: it is logged whether that succeeds or not."""
+    """Log an entry, whether storing it succeeds or not."""
     try:
         yield
     except BaseException as error:
@@ -162,19 +162,19 @@ def _logged(engine: Engine, deed: Deed) -> Iterator[None]:
 
 
 def _log(level: int, engine: Engine, deed: Deed, how: dict[str, Any]) -> None:
-    told = {name: getattr(deed, name) for name in ("who", "via", "what", "count", "app")}
-    line = {**told, "env": engine.settings.env, "about": msgspec.to_builtins(deed.about), **how}
-    log.log(level, "%s", json.dumps(line, separators=(",", ":")))  # in ASCII: no character of it moves a cursor
+    fields = {name: getattr(deed, name) for name in ("who", "via", "what", "count", "app")}
+    line = {**fields, "env": engine.settings.env, "about": msgspec.to_builtins(deed.about), **how}
+    log.log(level, "%s", json.dumps(line, separators=(",", ":")))  # ASCII only, without control characters
 
 
 class Doing:
-    """A deed under way. Whoever does it tells how far it is; at its end the trail is told, and whoever asked for it."""
+    """An operation in progress. `tell` reports its progress; at its end the entry is added to the trail."""
 
     def __init__(
         self, engine: Engine, what: str, who: str, via: str, later: Later | None, about: dict[str, Any]
     ) -> None:
         self._engine = engine
-        #: What the trail calls it.
+        #: Its name in the trail.
         self.what = what
         self._who = who
         self._via = via
@@ -183,7 +183,7 @@ class Doing:
         self._count: int | None = None
 
     def tell(self, count: int, /, **about: Any) -> None:
-        """So many are done by now."""
+        """Report how many are done so far."""
         self._count = count
         self._about |= about
 
@@ -195,7 +195,7 @@ class Doing:
     ) -> None:
         if self._ends(error):
             deed = self._deed()
-            # It is done all the same, so what called it must not be told that it is not.
+            # The operation took effect, so a failure to record it must not look like its failure.
             with suppress(StoreError), _logged(self._engine, deed):
                 self._engine.run(self._noting(deed))
 
@@ -218,7 +218,7 @@ class Doing:
             await self._engine.client.arun(self._noting(deed), patience=patience)
 
     def _ends(self, error: BaseException | None) -> bool:
-        """Whether there is something to write down; an error says how far it came."""
+        """Whether there is something to record; an error gets a note with the progress."""
         if self._count is None:
             return False
         if error is not None:
@@ -231,6 +231,6 @@ class Doing:
         return _deed(self._engine, self.what, self._who, self._via, self._count, self._about)
 
     def _noting(self, deed: Deed) -> Generator[Call[Any], Any, None]:
-        # A question first, which may be asked until the server is back; a note that was sent twice is written twice.
+        # First a call that may be repeated until the server is back: adding an entry twice would duplicate it.
         yield from self._engine.now_ms()
         yield write_deed(self._engine.bus_keys, deed)

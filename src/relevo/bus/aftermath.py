@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 import zlib
-from typing import TYPE_CHECKING
 
 from relevo.bus.bus import Bus
 from relevo.bus.conversations import cleaning
 from relevo.bus.span import Span
 from relevo.bus.span_store import PART, write_spans
+from relevo.engine.duty import Duty, Host
 from relevo.engine.ids import made_ms
 from relevo.engine.job import State
 from relevo.engine.message import Headers
 from relevo.engine.outcome import End, Finish, GiveBack, Outcome, Reroute, TryAgain
 from relevo.engine.settle import Held
-from relevo.errors import StoreError
 
-if TYPE_CHECKING:
-    from relevo.engine.engine import Engine
-
-log = logging.getLogger("relevo.worker")
-
-#: Seconds between two writes: a small delay for readers of an operation's timeline, and one call for many spans.
-WRITE_EVERY = 1.0
 #: Spans buffered while the server cannot be reached.
 SPARE = 10_000
 
 
-class Aftermath:
+class Aftermath(Duty[None]):
     """Receives every handled message when its outcome is decided."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    name = "spans"
+    #: A small delay for readers of an operation's timeline, and one call for many spans.
+    interval = 1.0
+
+    def __init__(self, worker: Host) -> None:
+        self._engine = engine = worker.engine
         self._spans: list[Span] = []
         self._is_kept = engine.settings.trace_max > 0
         #: number of spans in one write above which only a part is kept
@@ -55,7 +48,7 @@ class Aftermath:
                     headers.source,
                     held.worker,
                     envelope.tenant,
-                    headers.task,
+                    headers.conversation,
                     headers.correlation or held.id,
                     headers.causation,
                     len(held.story.attempts) + 1,
@@ -67,14 +60,14 @@ class Aftermath:
                 )
             )
         is_last = headers.intent == "callback" and envelope.takes != "" and isinstance(outcome, Finish | End)
-        return headers.task if is_last else ""
+        return headers.conversation if is_last else ""
 
     def _is_worth_it(self, id: str, headers: Headers, outcome: Outcome) -> bool:
         """Whether to keep the span. Under heavy traffic some operations are kept whole, instead of parts of all.
 
         Spans of conversations and of failures are always kept.
         """
-        if len(self._spans) < self._plenty or headers.task or not isinstance(outcome, Finish):
+        if len(self._spans) < self._plenty or headers.conversation or not isinstance(outcome, Finish):
             return True
         return zlib.crc32((headers.correlation or id).encode()) % 16 == 0
 
@@ -84,23 +77,20 @@ class Aftermath:
         if held.envelope is not None and held.envelope.headers is not None:
             self.note(held, held.envelope.headers, outcome, queue, now_ms)
 
-    def clean_up(self, tasks: list[str]) -> None:
+    def clean_up(self, conversations: list[str]) -> None:
         """Clean up conversations whose callback was handled; the only automatic clean-up."""
         mode = self._engine.settings.lifecycle
-        for task in dict.fromkeys(tasks):
+        for conversation in dict.fromkeys(conversations):
             if mode != "off":
                 self._engine.part(Bus).in_background(
-                    cleaning(self._engine, task, dry_run=mode == "observe", everywhere=False)
+                    cleaning(self._engine, conversation, dry_run=mode == "observe", everywhere=False)
                 )
 
-    async def run(self) -> None:
-        """Write buffered spans until cancelled."""
-        while True:
-            await asyncio.sleep(WRITE_EVERY)
-            with contextlib.suppress(StoreError):
-                await self.write()
+    async def close(self) -> None:
+        """Write the last ones."""
+        await self.run_once()
 
-    async def write(self) -> None:
+    async def run_once(self) -> None:
         """Write buffered spans."""
         while self._spans:
             part = self._spans[:PART]

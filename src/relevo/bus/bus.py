@@ -7,8 +7,10 @@ import logging
 import os
 import threading
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from relevo.bus.checking import refusal
 from relevo.bus.naming import queue_of
 from relevo.errors import ConfigurationError, StoreError
 from relevo.store.plan import Plan
@@ -38,6 +40,7 @@ class Bus:
         self.served: dict[tuple[str, tuple[str, ...]], None] = {}
         engine.handler_of = self.handler
         engine.service_queues = self.queues
+        engine.message_refusal = partial(refusal, engine, self)
         self._renew()
         self._background: set[asyncio.Task[Any]] = set()
 

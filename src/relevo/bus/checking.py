@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw, Struct
 
-from relevo.bus.bus import Bus
 from relevo.engine.job import NO_JSON, Attempt, Envelope, Proof
 from relevo.engine.message import Fault, Headers
 from relevo.engine.outcome import Happened, Raised, TooLate, Unrunnable
@@ -21,13 +20,14 @@ from relevo.signing.signer import kind_of_signature
 from relevo.text.names import parse
 
 if TYPE_CHECKING:
+    from relevo.bus.bus import Bus
     from relevo.engine.engine import Engine
 
 #: A timeout is accepted so long before the deadline, since two clocks are compared.
 CLOCKS_MS = 1_000
 
 
-def refusal(engine: Engine, queue: str, held: Held, now_ms: int) -> Happened | None:
+def refusal(engine: Engine, bus: Bus, queue: str, held: Held, now_ms: int) -> Happened | None:
     """What happens to it instead; None: it may be handled. No process is notified of a refused one."""
     envelope = held.envelope
     assert envelope is not None
@@ -44,7 +44,7 @@ def refusal(engine: Engine, queue: str, held: Held, now_ms: int) -> Happened | N
         elif error:
             return Unrunnable("bad_signature", _saying(attempt, f"the reply: {error}"))
     if engine.keyring and headers.intent == "event":
-        subscribed = engine.part(Bus).subscribed(queue)
+        subscribed = bus.subscribed(queue)
         if subscribed is not None and now_ms > (proof.made_ms or 0) + subscribed.retention_ms:
             return TooLate()
     if headers.reply_to or headers.callback:

@@ -11,11 +11,11 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Generator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from relevo.bus.bus import Bus
-from relevo.bus.message_store import Asked, lay_beside, send, take_away
+from relevo.bus.message_store import Asked, ask, lay_beside, send, take_away
 from relevo.bus.outgoing import Outgoing, responses, track, with_reply_to
 from relevo.codec.annotations import slot_of
 from relevo.engine.context import running
@@ -176,9 +176,9 @@ class Request:
         return self._answer(record)
 
     def _is_plain(self) -> bool:
-        """Whether it can leave together with others: it has no name, no task, and its data travels inside."""
+        """Whether it can leave with others: it has no name and no conversation, and its data travels inside."""
         message, engine = self.message, self._engine
-        is_more = message.name.name or message.tracked.task or message.is_claimed(engine)
+        is_more = message.name.name or message.tracked.conversation or message.is_claimed(engine)
         return not is_more and engine.is_listed(message.queue)
 
     async def _ask_with_others(self) -> Record:
@@ -190,7 +190,7 @@ class Request:
             deadline_ms, left_ms = await engine.arun(message.timed(engine, left))
         asked = Asked(message.id, action, message.place, left_ms, self._body(deadline_ms))
         self._sent = True
-        record = await engine.client.ask(self._keys, asked, left, engine.lease_ms)
+        record = await engine.client.ask(self._keys, asked, left, partial(ask, lease_ms=engine.lease_ms))
         if record is None:
             raise self._nobody()
         return record

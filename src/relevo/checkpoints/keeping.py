@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
 from relevo.checkpoints.store import Kind, keep, kept
 from relevo.codec import Signature
-from relevo.engine.client import Client
 from relevo.errors import ConfigurationError, OptionError, TargetError
 from relevo.store.keys import QueueKeys
+from relevo.store.plan import Plan
+
+T = TypeVar("T")
 
 #: Seconds to wait for a server that cannot be reached: a step may have taken hours.
 PATIENCE = 60.0
@@ -30,6 +32,13 @@ def is_interruption(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return error.split(Interruption)[1] is None
     return isinstance(error, Interruption)
+
+
+class Client(Protocol):
+    """Carries out plans of the store, as the engine's client does."""
+
+    def run(self, plan: Plan[T], *, patience: float | None = None) -> T: ...
+    def arun(self, plan: Plan[T], *, patience: float | None = None) -> Coroutine[Any, Any, T]: ...
 
 
 class Home(Struct, frozen=True):

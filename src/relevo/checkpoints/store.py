@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from relevo.checkpoints.signing import read, signed
-from relevo.engine.carried import bag
 from relevo.errors import BadSignature
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
@@ -30,4 +29,4 @@ def kept(queue: QueueKeys, id: str, kind: Kind, name: str) -> Call[bytes | None]
             raise BadSignature(f"checkpoint {name!r:.80} of job {id}: {error}")
         return value
 
-    return Call([b"HGET", bag(queue, id), field], decode)
+    return Call([b"HGET", queue.own("carried", id), field], decode)

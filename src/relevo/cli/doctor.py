@@ -36,13 +36,13 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Examine and tell."""
+    """Check the server and print the verdicts."""
     with closing(target.find(args, unnamed="doctor")) as app:
         facts = gather(lambda call: app.engine.client.run(call, patience=PATIENCE))
         verdicts, where = judge(facts), str(app.engine.client.source.locate(None))
     level = worst(verdicts)
     screen = Screen()
-    # Of another directory than a trusted one, no server would have been started.
+    # An embedded server starts in a trusted directory only.
     data = app.engine.client.source.data_dir if app.engine.client.source.is_embedded else None
     if args.json:
         trusted = None if data is None else {"path": str(data), "trusted": True}
@@ -53,13 +53,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def worst(verdicts: Sequence[Verdict]) -> Level:
-    """The level of the whole. What could not be checked is shown, and alarms nobody: hosted servers forbid much."""
+    """The worst level. Checks that could not run are shown but raise no alarm: hosted servers forbid many commands."""
     levels = {verdict.level for verdict in verdicts}
     return next((level for level in (Level.CRITICAL, Level.WARNING) if level in levels), Level.OK)
 
 
 def draw(screen: Screen, where: str, verdicts: Sequence[Verdict]) -> None:
-    """Show the verdicts to people."""
+    """Print the verdicts for people."""
     screen.line(f"server {where}\n")
     width = max(len(verdict.name) for verdict in verdicts)
     for verdict in verdicts:

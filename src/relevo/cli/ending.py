@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def as_ctrl_c() -> Iterator[None]:
-    """While this is entered. A signal that has another handler, or is ignored as by `nohup`, stays as it is."""
+    """Active while entered. A signal with another handler, or one ignored by `nohup`, is left alone."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""The command `relevo`: finds the command that is meant, runs it, and turns its end into an exit code."""
+"""The command `relevo`: finds the subcommand, runs it, and returns its exit code."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
-from relevo import __version__
 from relevo.audit import system_log
 from relevo.cli import output
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers
 from relevo.cli.screen import Screen
-from relevo.errors import JobError, RelevoError, told
+from relevo.errors import JobError, RelevoError, message_of
 from relevo.text.legible import clean
 from relevo.text.nearest import did_you_mean
+from relevo.version import __version__
 
 #: Each command is a module with `add` and `run`, imported when it is needed.
 COMMANDS = {
@@ -37,7 +37,7 @@ COMMANDS = {
     "schedules": "relevo.schedules.cli",
     "services": "relevo.bus.cli.services",
     "trace": "relevo.bus.cli.trace",
-    "task": "relevo.bus.cli.conversation",
+    "conversation": "relevo.bus.cli.conversation",
     "cleanup": "relevo.upkeep.cli.cleanup",
     "purge": "relevo.upkeep.cli.purge",
     "audit": "relevo.audit.cli",
@@ -66,7 +66,7 @@ class Command(Protocol):
         """Add the command and its options."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it, and give the exit code."""
+        """Run the command; its exit code."""
 
 
 def load(name: str) -> Command:
@@ -75,7 +75,7 @@ def load(name: str) -> Command:
 
 
 def build_parser(parser: argparse.ArgumentParser, names: Iterable[str] = tuple(COMMANDS)) -> None:
-    """Add the commands to a parser, which may be somebody else's: a Django command brings its own."""
+    """Add the commands to a parser; a Django command brings its own."""
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", required=True)
     for name in names:
         load(name).add(subparsers)
@@ -93,10 +93,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             # `relevo web` logs by itself.
             with contextlib.nullcontext() if args.command == "web" else system_log.copied():
                 code = perform(args)
-        except SystemExit:  # what --help says is output, too
+        except SystemExit:  # --help writes output, too
             sys.stdout.flush()
             raise
-        sys.stdout.flush()  # here, where a closed pipe or a full disk can still be met
+        sys.stdout.flush()  # here, where the error of a closed pipe or a full disk can still be handled
     except KeyboardInterrupt as stop:
         if how_far := getattr(stop, "__notes__", ()):
             print(f"relevo: {'; '.join(how_far)}", file=sys.stderr)
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if not output.is_of_output(error):
             raise
-        with contextlib.suppress(OSError):  # that may be the one that is full
+        with contextlib.suppress(OSError):  # standard error may be on the full disk
             print(f"relevo: output cannot be written: {error.strerror}", file=sys.stderr)
         output.give_up()
         return Exit.CRITICAL
@@ -120,13 +120,13 @@ def perform(args: argparse.Namespace) -> int:
         return load(args.command).run(args)
     except RelevoError as error:
         if getattr(args, "json", False):
-            Screen().json({"error": _kind(error), "message": told(error)})
-        print(f"relevo: {clean(told(error))}", file=sys.stderr)
+            Screen().json({"error": _kind(error), "message": message_of(error)})
+        print(f"relevo: {clean(message_of(error))}", file=sys.stderr)
         return Exit.WARNING if isinstance(error, JobError) else Exit.CRITICAL
 
 
 def _kind(error: RelevoError) -> str:
-    """The name under which the error is documented, not that of a finer one inside the store."""
+    """The documented name of the error, not that of a subclass inside the store."""
     return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "relevo.errors")
 
 
@@ -143,7 +143,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if first and not first.startswith("-") and first not in COMMANDS:
         near = did_you_mean(first, COMMANDS) or "."
         parser.error(f"unknown command {first!r}{near} There are: {', '.join(COMMANDS)}")
-    # Only the command that is meant is imported: a fault in one must not stop the others.
+    # Only this command is imported: a fault in one must not stop the others.
     build_parser(parser, [first] if first in COMMANDS else COMMANDS)
     return parser.parse_args(arguments)
 

@@ -15,7 +15,7 @@ _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 def open_closed() -> None:
     """Open closed standard streams as /dev/null: closing one (`>&-`) means that its output is not wanted.
 
-    This also takes its number. Else the next connection would have it, and a child's output would go there.
+    Otherwise the next connection would get its number, and a child's output would go there.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -1,4 +1,4 @@
-"""A line on standard error that shows how far a command is that takes long."""
+"""A line on standard error with the progress of a long command."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "critical": "bold red"}
 #: Characters of an id of a job.
 ID = 20
-#: Our signs, replaced on terminals without Unicode.
+#: Symbols that relevo prints, and their replacements on terminals without Unicode.
 _ASCII = str.maketrans(
     dict(zip("✓✗▶○·–…→█▒░▁▂▃▄▅▆▇", ["+", "x", ">", "o", ".", "-", "...", "->", "#", "!", ".", *"_.:-=+*"], strict=True))
 )

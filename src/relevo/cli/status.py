@@ -94,7 +94,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, and show it."""
+    """Read the state and print it."""
     if args.watch and (args.json or not sys.stdout.isatty()):
         raise ConfigurationError("--watch refreshes a terminal: leave it out when output is JSON or goes elsewhere")
     with closing(target.find(args)) as app:
@@ -113,7 +113,7 @@ def _watch(app: Relevo, ahead: int | None, pause: float) -> None:
     while True:  # until Ctrl-C
         try:
             report = look(app, ahead)
-        except StoreError as error:  # part of what is watched: show it and look again
+        except StoreError as error:  # an outage is part of the display: show it and try again
             screen.clear()
             screen.line(str(error), "bold red")
         else:
@@ -123,7 +123,7 @@ def _watch(app: Relevo, ahead: int | None, pause: float) -> None:
 
 
 def look(app: Relevo, ahead: int | None = None) -> Report:
-    """Ask the server for everything."""
+    """Read everything from the server."""
     run = app.engine.client.run
     about = run(info(), patience=PATIENCE)
     now_ms = run(server_time())

@@ -1,7 +1,6 @@
-"""Which app a command is about: imported from `module:app`, or made from its name alone.
+"""Finds the app of a command: imported from `module:app`, or made from its name alone.
 
-A monitor knows a name, an environment and a URL; it needs neither the app's code nor what that code imports. A worker
-needs the code itself.
+A monitor needs only name, environment and URL, neither the app's code nor what that imports. A worker needs the code.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _WHAT_TO_GIVE = "give -A module:app (or set RELEVO_APP), or --name NAME [--env E
 
 
 def find(args: argparse.Namespace, *, unnamed: str | None = None) -> Relevo:
-    """The app that the options of `options.add_app` mean, for a command that looks at it.
+    """The app named by the options of `options.add_app`.
 
     `unnamed` is the name used where none is given, for commands that only look at the server.
     """
@@ -45,8 +44,8 @@ def find(args: argparse.Namespace, *, unnamed: str | None = None) -> Relevo:
 
 
 def load(spec: str) -> Relevo:
-    """Import an app as a worker does; whatever the import raises is told in one line."""
-    from relevo.worker.loading import load_app  # a monitor that gives --name needs nothing of a worker
+    """Import an app as a worker does; an error of the import becomes one line."""
+    from relevo.worker.loading import load_app  # a monitor with --name needs no worker code
 
     module, _, attribute = spec.partition(":")
     if module.endswith(".py") or "/" in module:
@@ -56,7 +55,7 @@ def load(spec: str) -> Relevo:
         return load_app(spec)
     except RelevoError:
         raise
-    except Exception as error:  # somebody's code may raise anything
+    except Exception as error:  # the app's code may raise anything
         raise _broken(module, error) from error
 
 
@@ -80,7 +79,7 @@ def _without_secrets(url: str | None) -> str | None:
 
 
 def _refuse_to_create(app: Relevo) -> None:
-    """Looking must not leave an empty data directory behind, least of all in the wrong place."""
+    """Refuse to start an embedded server for a command that only reads: it would leave an empty data directory."""
     if app.settings.url is None and app.settings.env != "prod":
         place = data_directory(app.settings.data_dir)
         if not place.is_dir():
@@ -91,18 +90,18 @@ def _refuse_to_create(app: Relevo) -> None:
 
 
 def unheard_of(name: str, env: str) -> str:
-    """What is said of an app that has left no trace: mostly its name is misspelt."""
+    """The message for an app without any data: mostly its name is misspelt."""
     where = f"app {name!r} in {env!r}"
     return f"nothing is known of {where}: no job of late and no worker; check the name, --env and the server"
 
 
 def is_unheard_of(app: Relevo) -> bool:
-    """Whether only a name stands for it, and it has left no trace."""
+    """Whether the app was given by name only and has no data."""
     return not (app.tasks or app.queues() or app.pools())
 
 
 def code_of_nothing(app: Relevo) -> Exit:
-    """The exit code of a list in which nothing is: that of an app that nobody has heard of is no good news."""
+    """The exit code for an empty list: 1 if the app has no data at all, because its name may be misspelt."""
     if not is_unheard_of(app):
         return Exit.OK
     print(f"relevo: {unheard_of(app.name, app.settings.env)}", file=sys.stderr)

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if alive_file is not None:
         try:
             alive_file.touch()
-            alive_file.unlink()  # what an earlier worker left must not vouch for this one
+            alive_file.unlink()  # a file left by an earlier worker must not count for this one
         except OSError as error:
             print(f"relevo worker: --alive-file {alive_file} cannot be written: {error.strerror}", file=sys.stderr)
             return 2

@@ -5,8 +5,8 @@
     allow("games.tasks")                       # modules whose functions the worker may run
     Enqueue(CloneFile, 7, name="CloneUrl(7)", onfail=MarkBroken)
 
-Options stand among the task's own keywords here, as in IFDB. A task that has keywords of these names is called
-by `Enqueue.using(priority=50)(func, name="its own")`. Everything else in relevo keeps the two apart.
+Options stand among the task's own keywords, as in IFDB; the rest of relevo keeps the two apart. A task with keywords of
+these names is called by `Enqueue.using(priority=50)(func, name="its own")`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class QueuedTask:
 
     @property
     def status(self) -> str:
-        """Where it is now: scheduled, ready, running, done, dead, cancelled, expired, or unknown."""
+        """The state: scheduled, ready, running, done, dead, cancelled, expired, or unknown."""
         return self.job.status().value
 
     @property

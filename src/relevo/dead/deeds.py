@@ -13,8 +13,8 @@ from relevo.dead.resigning import vouched_for
 from relevo.dead.walk import Letter
 from relevo.dead.wanted import Filters
 from relevo.engine import job_store as jobs
-from relevo.engine.job import Envelope
 from relevo.engine.lists import listed_queues, others
+from relevo.engine.revival import Ended, reviving
 from relevo.errors import JobError, OptionError, ServerRefused
 from relevo.pools import store as pools
 from relevo.store.plan import Ahead, Call, Steps
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 #: How long a discarded letter can be restored: whoever saw that it was the wrong one has seen it by then, and whoever
 #: discards to make room on the server need not wait longer.
 UNDO_MS = 600_000
-#: Letters that are brought back before the first answer is read: some milliseconds of the server's time.
-REVIVED_AHEAD = 20
 #: Letters restored in one call: each is copied as a whole.
 RESTORED_AT_ONCE = 20
 
@@ -43,65 +41,55 @@ class Revival:
         self.refusal = ""
 
     def of(self, engine: Engine, some: Letters) -> Steps[int]:
-        """Bring these back: how many came."""
+        """Revive these; returns how many were revived."""
         back = 0
-        asked: list[tuple[Letter, Call[tuple[int, int]]]] = []
+        ended: list[Ended] = []
         for letter in some:
             if is_pool_name(letter.queue):
                 back += yield from self._entity(engine, letter)
-            elif (envelope := letter.envelope) is None:
-                self._refuse(letter, "its body is unreadable")
-            else:
-                body = bytes(letter.record.body)
-                if self._sign:
-                    try:
-                        body = yield from vouched_for(engine, letter, envelope)
-                    except JobError as error:
-                        self.refusal = self.left[letter.id] = str(error)
-                        continue
-                asked.append((letter, _revive(engine, letter, envelope, body)))
-        answers: list[tuple[int, int]] = yield Ahead((call for _, call in asked), REVIVED_AHEAD)
-        posted: set[str] = set()
-        for (letter, _), (said, _) in zip(asked, answers, strict=True):
-            if said < 0:
-                self._refuse(
-                    letter,
-                    "a job that it depends on has failed. Retry that one (or its whole workflow), and this one comes "
-                    "back with it",
-                )
-            back += self._came(letter, min(1, said))
-            if said == 2:
-                posted.add(letter.queue)
-        for queue in sorted(posted):
-            yield from engine.relay(queue)
+            elif (body := (yield from self._body(engine, letter))) is not None:
+                ended.append(Ended(letter.queue, letter.id, body, letter.record.ended_ms, letter.at_ms))
+        for one, revival in zip(ended, (yield from reviving(engine, ended)), strict=True):
+            back += self._refuse(one.id, revival.refusal) if revival.refusal else self._came(one.id, revival.number)
         return back
+
+    def _body(self, engine: Engine, letter: Letter) -> Steps[bytes | None]:
+        """The body of a job, signed if that was asked for; None: that is not possible."""
+        envelope = letter.envelope
+        if not self._sign or envelope is None:
+            return bytes(letter.record.body)
+        try:
+            return (yield from vouched_for(engine, letter, envelope))
+        except JobError as error:
+            self._refuse(letter.id, str(error))
+            return None
 
     def _entity(self, engine: Engine, letter: Letter) -> Generator[Call[Any], Any, int]:
         body = pools.body_of(letter.record)
         if body is None:
-            return self._refuse(letter, "what it holds is unreadable")
+            return self._refuse(letter.id, _no_entity(letter, "its metadata is unreadable"))
         pool = pool_of(letter.queue)
         yield from engine.list_pool(pool)
-        said: int = yield pools.come_back(engine.keys_of(letter.queue), letter.id, letter.record, body)
-        if said == -2:
-            return self._refuse(
-                letter, f"pool {pool} has an entity {body.entity!r} already: remove that or discard this"
-            )
-        return self._refuse(letter, f"pool {pool} has too many states") if said < 0 else self._came(letter, said)
+        code: int = yield pools.come_back(engine.keys_of(letter.queue), letter.id, letter.record, body)
+        if code == -2:
+            why = f"pool {pool} has an entity {body.entity!r} already: remove that or discard this"
+            return self._refuse(letter.id, _no_entity(letter, why))
+        if code < 0:
+            return self._refuse(letter.id, _no_entity(letter, f"pool {pool} has too many states"))
+        return self._came(letter.id, code)
 
-    def _came(self, letter: Letter, said: int) -> int:
-        if said == 0:
-            self.left[letter.id] = f"{letter.id} is not a dead letter any more"
-        return max(0, said)
+    def _came(self, id: str, number: int) -> int:
+        if not number:
+            self.left[id] = f"{id} is not a dead letter any more"
+        return min(1, number)
 
-    def _refuse(self, letter: Letter, why: str) -> int:
-        self.refusal = self.left[letter.id] = f"dead letter {letter.id} cannot come back: {why}"
+    def _refuse(self, id: str, refusal: str) -> int:
+        self.refusal = self.left[id] = refusal
         return 0
 
 
-def _revive(engine: Engine, letter: Letter, envelope: Envelope, body: bytes) -> Call[tuple[int, int]]:
-    keys, record = engine.keys_of(letter.queue), letter.record
-    return jobs.revive(keys, letter.id, envelope, body, record.ended_ms, died_ms=letter.at_ms)
+def _no_entity(letter: Letter, why: str) -> str:
+    return f"dead letter {letter.id} cannot come back: {why}"
 
 
 class Bin:

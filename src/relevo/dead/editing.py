@@ -12,6 +12,7 @@ from relevo.dead.choosing import checked, named
 from relevo.dead.resigning import signed_copy
 from relevo.engine.handle import Job
 from relevo.engine.job import Envelope, Proof, write
+from relevo.engine.revival import refusal
 from relevo.engine.signed_bodies import verify_body
 from relevo.errors import JobError, OptionError, PayloadError, PayloadTooLarge, UnknownJob
 from relevo.store.plan import Steps
@@ -36,7 +37,7 @@ def editing(engine: Engine, id: str, args: Any, kwargs: Any, queue: str | None) 
     if is_pool_name(letter.queue):
         raise JobError(f"{id} is an entity of a pool, which has no arguments: retry it, and update what is known of it")
     if old is None:
-        raise JobError(f"job {id} cannot run again: its body is unreadable")
+        raise JobError(refusal(id, "its body is unreadable"))
     if old.flow:
         raise JobError(
             f"job {id} belongs to the workflow {old.flow[:20]}, whose other jobs wait for this very one: it cannot be "

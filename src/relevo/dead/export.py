@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw, Struct
 
-from relevo import __version__
 from relevo.dead import store as letters
 from relevo.dead.choosing import LOOKED_AHEAD, Watch, asked, next_that_fit, up_to_now
 from relevo.dead.resigning import moved
@@ -24,6 +23,7 @@ from relevo.errors import OptionError, PayloadError
 from relevo.pools.pool import pool_of as pool_called
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.text.names import is_pool_name, pool_of
+from relevo.version import __version__
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine

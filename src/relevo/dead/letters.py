@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from relevo.dead import replay_store as replays
@@ -15,7 +14,7 @@ from relevo.dead.export import Export, Imported, loading
 from relevo.dead.groups import Group, grouping
 from relevo.dead.paging import LOOKED_AT, DeadPage, DeadRow, paging
 from relevo.dead.replay import SILENT_MS, Replay
-from relevo.dead.replaying import Leading, find, stopping
+from relevo.dead.replaying import Leading, Watcher, find, stopping
 from relevo.dead.wanted import Filters
 from relevo.engine import finding
 from relevo.engine.handle import Job, JobInfo
@@ -31,13 +30,12 @@ Rows: TypeAlias = list[DeadRow]
 Groups: TypeAlias = list[Group]
 Replays: TypeAlias = list[Replay]
 Args: TypeAlias = list[Any] | tuple[Any, ...]
-Watcher: TypeAlias = Callable[[Replay], None]
 
 #: How long canaries may take: longer than most jobs, retries included, and shorter than a shift.
 PATIENCE = "30m"
 #: Seconds that a replay waits for a server that is away: after that, another process may go on with it.
 OUTLASTS = SILENT_MS / 1000
-INTERRUPTED = "whoever led it was interrupted"
+INTERRUPTED = "its process was interrupted"
 
 
 class DeadLetters:
@@ -274,28 +272,17 @@ class DeadLetters:
 
     def _lead(self, leading: Leading, watch: Watcher | None) -> Replay:
         try:
-            while not leading.is_over:
-                rest = self._engine.client.run(leading.step(), patience=OUTLASTS)
-                if watch is not None:
-                    watch(leading.run)
-                if rest:
-                    time.sleep(rest)
+            return self._engine.client.run(leading.to_the_end(watch), patience=OUTLASTS)
         except KeyboardInterrupt:
             self._engine.run(leading.let_go(INTERRUPTED))
             raise
-        return leading.run
 
     async def _alead(self, leading: Leading, watch: Watcher | None) -> Replay:
         try:
-            while not leading.is_over:
-                rest = await self._engine.client.arun(leading.step(), patience=OUTLASTS)
-                if watch is not None:
-                    watch(leading.run)
-                await asyncio.sleep(rest)
+            return await self._engine.client.arun(leading.to_the_end(watch), patience=OUTLASTS)
         except asyncio.CancelledError:
             await self._engine.arun(leading.let_go(INTERRUPTED))
             raise
-        return leading.run
 
     def runs(self, *, limit: int = 50) -> Replays:
         """Replays of the last week, the one that was heard of last first."""

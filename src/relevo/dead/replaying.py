@@ -7,9 +7,11 @@ often that is requested, so none runs twice.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -26,18 +28,20 @@ from relevo.engine.job import State
 from relevo.engine.lists import listed_queues
 from relevo.errors import JobError, OptionError, UnknownJob
 from relevo.limits.limit import rate_of
-from relevo.store.plan import Call, Steps
+from relevo.store.plan import Ask, Call, Steps
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
 
+#: Called after each step of a replay.
+Watcher: TypeAlias = Callable[[Replay], None]
 #: Seconds between two looks at canaries, and between two heartbeats while there is nothing else to store.
 LOOK_EVERY = 0.2
 SIGN_EVERY = 5.0
 
 
 class Leading:
-    """One replay led by this process. `step()` is a plan for its next step, and returns how long to wait after it."""
+    """One replay led by this process."""
 
     def __init__(self, engine: Engine, patience_ms: int) -> None:
         self._engine = engine
@@ -88,8 +92,17 @@ class Leading:
         """Whether there is nothing left to do, now or ever."""
         return self.run.state != "running"
 
+    def to_the_end(self, watch: Watcher | None) -> Steps[Replay]:
+        """All steps, until there is nothing left to do; calls `watch` after each."""
+        while not self.is_over:
+            rest = yield from self.step()
+            if watch is not None:
+                watch(self.run)
+            yield Ask(partial(time.sleep, rest), partial(asyncio.sleep, rest))
+        return self.run
+
     def step(self) -> Steps[float]:
-        """The next step: returns how many seconds to wait after it."""
+        """The next step; returns how many seconds to wait after it."""
         if self._walk is None:
             self._walk = Walk(self._engine, self.run.wanted, after=self.run.place, oldest=True)
         if not self.run.may_send:

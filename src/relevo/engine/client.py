@@ -10,8 +10,7 @@ from collections.abc import AsyncGenerator, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from relevo.bus.message_store import Asked
-from relevo.engine.inbox import AsyncInbox, Begin, BlockingInbox
+from relevo.engine.inbox import Asked, AsyncInbox, Begin, BlockingInbox, Send
 from relevo.engine.job import Record
 from relevo.engine.job_store import attach
 from relevo.store.aio import AsyncDriver
@@ -76,9 +75,9 @@ class Client:
         """Wait on the running event loop until a job has ended."""
         return self._here().inbox.wait(queue, id, timeout, begin)
 
-    def ask(self, queue: QueueKeys, asked: Asked, timeout: float, lease_ms: int) -> Coroutine[Any, Any, Record | None]:
+    def ask(self, queue: QueueKeys, asked: Asked, timeout: float, send: Send) -> Coroutine[Any, Any, Record | None]:
         """Send a plain request on the running event loop and wait for its record; None: no worker serves it."""
-        return self._here().inbox.ask(queue, asked, timeout, lease_ms)
+        return self._here().inbox.ask(queue, asked, timeout, send)
 
     def stop_waiting(self, id: str, thread: int) -> None:
         """Stop a thread's wait for a job, as if its timeout had passed."""

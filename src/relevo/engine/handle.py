@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -14,6 +14,7 @@ from relevo.engine.fingerprint import is_permanent
 from relevo.engine.ids import LENGTH, made_ms
 from relevo.engine.job import Attempt, Envelope, Record, State
 from relevo.engine.message import message_of
+from relevo.engine.revival import Ended, reviving
 from relevo.engine.signed_ends import verify_record
 from relevo.errors import (
     BadSignature,
@@ -25,8 +26,7 @@ from relevo.errors import (
     ResultNotKept,
     UnknownJob,
 )
-from relevo.pools import store as pools
-from relevo.store.plan import Call
+from relevo.store.plan import Call, Steps
 from relevo.text.durations import Duration, seconds
 from relevo.text.names import is_pool_name
 
@@ -91,6 +91,18 @@ class JobInfo(Struct, frozen=True):
     session: str = ""
     #: Why a job that workers refused does not start: "no live worker knows task 'remind'". It is given up at `due_ms`.
     held_up: str = ""
+
+
+class GivenUp(Protocol):
+    """An entity of a pool, as its dead letter holds it."""
+
+    @property
+    def entity(self) -> str:
+        """Its id."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Its metadata."""
 
 
 class Job(Generic[R]):
@@ -207,7 +219,9 @@ class Job(Generic[R]):
         if known is not None and known.takes == "claim":  # a message whose data is too large to stand in its body
             data = yield carried.claimed(self._engine.keys_of(self.queue), self.id)
             known = msgspec.structs.replace(known, kwargs=Raw(data or b"null"))
-        return _info(seen, self.queue, known)
+        is_entity = seen.record is not None and is_pool_name(self.queue)
+        given_up = self._engine.entity_of(seen.id, seen.record) if seen.record and is_entity else None
+        return _info(seen, self.queue, known, given_up)
 
     # acting
     def cancel(self) -> bool:
@@ -245,12 +259,11 @@ class Job(Generic[R]):
         """`retry` for async code."""
         return await self._engine.arun(self._retry()) > 0
 
-    def _retry(self) -> Generator[Call[Any], Any, int]:
-        """The number under which those that depend on it hear of its revival; 0: there was none."""
+    def _retry(self) -> Steps[int]:
+        """The number under which its dependents hear of its revival; 0: there was none."""
         seen: jobs.Seen = yield self._look()
         if seen.state is State.UNKNOWN:
             raise UnknownJob(f"no job {self.id} on {self.queue}: it never was, or its record has ended")
-        envelope = jobs.readable(seen.body)
         if seen.record is None or seen.state is State.DONE:
             return 0
         if is_pool_name(self.queue):
@@ -258,26 +271,17 @@ class Job(Generic[R]):
                 f"{self.id} is an entity of a pool, no job: app.dead.retry([id]), or `relevo dead retry {self.id}`, "
                 "brings it back"
             )
-        if envelope is None:
-            raise JobFailed(f"job {self.id} cannot run again: its body is unreadable", reason="unreadable")
-        keys = self._engine.keys_of(self.queue)
-        revived, number = yield jobs.revive(keys, self.id, envelope, seen.body, seen.record.ended_ms)
-        if revived < 0:
-            raise JobError(
-                f"job {self.id} cannot run again by itself: a job that it depends on has failed. Retry that one "
-                "(or its whole workflow), and this one comes back with it"
-            )
-        if revived == 2:
-            yield from self._engine.relay(self.queue)
-        return int(number)
+        (revival,) = yield from reviving(self._engine, [Ended(self.queue, self.id, seen.body, seen.record.ended_ms)])
+        if revival.refusal:
+            raise JobError(revival.refusal)
+        return revival.number
 
 
-def _info(seen: jobs.Seen, queue: str, known: Envelope | None) -> JobInfo:
+def _info(seen: jobs.Seen, queue: str, known: Envelope | None, given_up: GivenUp | None) -> JobInfo:
     record, claim = seen.record, seen.claim
     envelope = known or Envelope(record.target if record else "")
     is_known = known is not None
     result = msgspec.json.decode(record.result) if record and bytes(record.result) else None
-    given_up = pools.dead_of(seen.id, record) if record and is_pool_name(queue) else None
     return JobInfo(
         seen.id,
         seen.state,

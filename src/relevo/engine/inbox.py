@@ -16,12 +16,11 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from relevo.bus.message_store import Asked, ask
 from relevo.engine.job import Record, State, read_record
 from relevo.engine.job_store import attach
 from relevo.engine.turn import fitting
@@ -30,7 +29,7 @@ from relevo.store.aio import AsyncDriver
 from relevo.store.blocking import BlockingDriver
 from relevo.store.keys import AppKeys, QueueKeys
 from relevo.store.link import Link
-from relevo.store.plan import Plan
+from relevo.store.plan import Call, Plan
 from relevo.store.replies import ConnectionLost
 from relevo.store.wire import Wire
 
@@ -38,6 +37,22 @@ log = logging.getLogger("relevo.inbox")
 
 Begin: TypeAlias = Callable[[QueueKeys, str, bytes], Plan[Record | bool | None]]
 """Takes the queue, the job and our channel; gives what `attach` gives: the record, True (wait), or None (no job)."""
+
+
+class Asked(Protocol):
+    """A plain request of the bus."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    @property
+    def body(self) -> bytes:
+        """Its body, which bounds how many are sent together."""
+
+
+Send: TypeAlias = Callable[[QueueKeys, bytes, Sequence[Any], str], Call[list[int]]]
+"""Takes the queue, our channel, requests and the numbers of earlier tries; stores them (`bus.message_store.ask`)."""
 
 #: A connection that carries no message for so long is asked whether it still lives.
 PING_EVERY = 5.0
@@ -98,7 +113,7 @@ class AsyncInbox:
             if not awaited.futures:
                 del self._waiting[id]
 
-    async def ask(self, queue: QueueKeys, asked: Asked, timeout: float, lease_ms: int) -> Record | None:
+    async def ask(self, queue: QueueKeys, asked: Asked, timeout: float, send: Send) -> Record | None:
         """Send a plain request and wait for its record; None: nobody serves it.
 
         One call per queue is under way; what is asked meanwhile leaves together with the next.
@@ -117,7 +132,7 @@ class AsyncInbox:
             crowd.rows.append(row)
             if not crowd.is_busy:
                 crowd.is_busy = True
-                self._go_on(queue, crowd, lease_ms)
+                self._go_on(queue, crowd, send)
             found: Record | None = await future
             return found
         finally:
@@ -126,26 +141,26 @@ class AsyncInbox:
                 future.exception()
             del self._waiting[asked.id]
 
-    def _go_on(self, queue: QueueKeys, crowd: _Crowd, lease_ms: int) -> None:
+    def _go_on(self, queue: QueueKeys, crowd: _Crowd, send: Send) -> None:
         """Send what gathered meanwhile, if anything did."""
         if crowd.rows:
             count = fitting(len(row.asked.body) for row in crowd.rows[:TOGETHER])
             rows, crowd.rows = crowd.rows[:count], crowd.rows[count:]
-            task = self._loop.create_task(self._send(queue, rows, lease_ms), name="relevo requests")
-            task.add_done_callback(lambda _: self._go_on(queue, crowd, lease_ms))
+            task = self._loop.create_task(self._send(queue, rows, send), name="relevo requests")
+            task.add_done_callback(lambda _: self._go_on(queue, crowd, send))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
         else:
             crowd.is_busy = False
 
-    async def _send(self, queue: QueueKeys, rows: list[_Asking], lease_ms: int) -> None:
+    async def _send(self, queue: QueueKeys, rows: list[_Asking], send: Send) -> None:
         openings = self._openings
         before, give_up = "", None
         while rows := [row for row in rows if not row.future.done()]:
             # Not beyond the time of the first to give up: a request that no one waits for is not sent again.
             left = min(row.until for row in rows) - self._loop.time()
             try:
-                call = ask(queue, self._channel, [row.asked for row in rows], lease_ms, before)
+                call = send(queue, self._channel, [row.asked for row in rows], before)
                 codes = await self._driver.perform(call, patience=min(max(0.0, left), self._driver.call_timeout))
                 break
             except ServerUnavailable as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -129,11 +129,15 @@ def cancel(queue: QueueKeys, jobs: Sequence[tuple[str, int, str]], dead_max: int
     return Call(args, lambda r: ([one.decode() for one in r[:-1]], bool(r[-1])), script, queue.of(script))
 
 
+#: Of `revive`: it is back in its queue, and its outbox has messages.
+REVIVED_AND_POSTED = 2
+
+
 def revive(
     queue: QueueKeys, id: str, envelope: Envelope, body: bytes, ended_ms: int, *, died_ms: int | None = None
 ) -> Call[tuple[int, int]]:
-    """Put an ended job back in its queue: 0 if somebody else did so before, -1 if a parent forbids it, else 1, or 2 if
-    there is something to relay now; and the number under which those that depend on it hear of that.
+    """Put an ended job back in its queue: 0 if another call did so before, -1 if a parent forbids it, else 1, or
+    `REVIVED_AND_POSTED` if there is something to relay; and the number under which its dependents hear of that.
 
     `died_ms`: only if it is the dead letter that died then, and not again since.
     """
@@ -147,3 +151,12 @@ def discard(queue: QueueKeys, ids: Sequence[str], *, undo_ms: int = 0) -> Call[t
     """Forget ended jobs: how many there were; whether to relay. Dead letters can be restored for `undo_ms`."""
     script = queue.script("engine/discard_ended")
     return Call([KEEP_MS, undo_ms, *ids], lambda r: (r[0], bool(r[1])), script, queue.of(script))
+
+
+def remove(queue: QueueKeys, jobs: Iterable[tuple[str, str]], state: str) -> Call[tuple[int, bool]]:
+    """Remove (id, name)s that have not started, and notify their dependents: how many; whether to relay."""
+    script = queue.script("queues/clear_queue")
+    args: list[Argument] = [KEEP_MS, state, 0, 0]
+    for job in jobs:
+        args += (*job, cancelled_by_hand(queue.signer, job[0], "cleared"))
+    return Call(args, lambda reply: (reply[0], bool(reply[1])), script, queue.of(script))

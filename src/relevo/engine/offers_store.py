@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -100,3 +100,8 @@ def served(alive: list[bytes], offers: dict[bytes, bytes], now_ms: int) -> Serve
             lives = alive and int(until) >= now_ms
             (actions if lives else missing)[name.decode()] = msgspec.json.decode(Raw(description or b"null"))
     return Served(tuple(sorted(instances, key=lambda one: one.id)), actions, missing)
+
+
+def read_unknown(rows: Sequence[Any]) -> dict[str, int]:
+    """Read the reply of engine/lua/include/unknown_tasks.lua: task -> jobs."""
+    return {task.decode(errors="replace"): count for task, count in zip(rows[::2], rows[1::2], strict=True)}

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
 
-from relevo.bus.delivery_store import EVENT, Event, deliver_events, event_of
 from relevo.engine.edges import GATE, Report, edges_of, label, letter_of
 from relevo.engine.job_store import record_of
 from relevo.engine.push import CHUNK_BYTES, KEEP_MS
@@ -23,7 +22,6 @@ from relevo.engine.signed_ends import cancelled_by_hand, verify_record
 from relevo.errors import ConfigurationError
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
-from relevo.workflows.store import WORKFLOW, verify_failure
 
 log = logging.getLogger("relevo.relay")
 
@@ -41,6 +39,21 @@ _FAILED = ("dead", "cancelled", "expired")
 STARTS = b"start\n"
 
 KeysOf = Callable[[str], QueueKeys]
+
+
+class Carrier(NamedTuple):
+    """Delivers the outbox messages of a feature."""
+
+    #: Reads one; ValueError: it is none.
+    read: Callable[[bytes], Any]
+    deliver: Callable[[KeysOf, list[Any]], Generator[Call[Any], Any, None]]
+
+
+#: By the first line of their messages. The features add theirs.
+CARRIERS: dict[bytes, Carrier] = {}
+#: Verifies the failed end of a job with this target whose record a script wrote; answers what is wrong with it, ''
+#: if nothing is. The feature that makes such jobs adds it.
+VERIFIERS: dict[str, Callable[[KeysOf, QueueKeys, str, str], Generator[Call[Any], Any, str]]] = {}
 
 
 class Errands(Struct, frozen=True):
@@ -128,14 +141,14 @@ def deliver(
     """Carry letters from a queue to where they lead: ids of those that are finished, queues with more to relay now."""
     finished: list[str] = []
     by_queue: dict[str, list[Report]] = {}
-    events: list[Event] = []
+    of_features: dict[bytes, list[Any]] = {}
     onward: set[str] = set()
     for id, text in letters:
         try:
             if text.startswith(STARTS):
                 onward |= yield from open_gates(keys_of, _gates(text), dead_max)
-            elif text.startswith(EVENT):
-                events.append(event_of(text))
+            elif (kind := text.partition(b"\n")[0] + b"\n") in CARRIERS:
+                of_features.setdefault(kind, []).append(CARRIERS[kind].read(text))
             else:
                 told = letter_of(text).reports(source.place)
                 for queue, _ in told:
@@ -147,7 +160,8 @@ def deliver(
         except (ValueError, ConfigurationError):  # somebody else wrote it; it must not be in the way for ever
             log.error("letter %s cannot be read and is dropped: %.200r", id, text)
         finished.append(id)
-    yield from deliver_events(keys_of, events)
+    for kind, theirs in of_features.items():
+        yield from CARRIERS[kind].deliver(keys_of, theirs)
     for queue, reports in by_queue.items():
         if (yield from hear_all(keys_of(queue), reports, dead_max)):
             onward.add(queue)
@@ -166,8 +180,9 @@ def vouched(
         return told
     text: bytes | None = yield Call([b"GET", source.own("ended", first.parent)])
     record = record_of(text or b"")
-    if record.target == WORKFLOW and first.state in _FAILED:  # its record is written by a script
-        error = yield from verify_failure(keys_of, source, first.parent, first.state)
+    verify = VERIFIERS.get(record.target) if first.state in _FAILED else None
+    if verify is not None:
+        error = yield from verify(keys_of, source, first.parent, first.state)
     else:
         error = verify_record(source.signer, first.parent, record)
     if record.state != first.state or error:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Raw, Struct
 
-from relevo import __version__
 from relevo.engine.fingerprint import error_line, fingerprint
 from relevo.engine.job import NO_JSON, Attempt, Envelope, Record, State, Story, read_envelope, write
 from relevo.engine.outcome import End, Finish, GiveBack, Outcome, Reroute, TryAgain
@@ -16,6 +15,7 @@ from relevo.engine.signed_ends import signed_record
 from relevo.engine.turn import Moved
 from relevo.signing import Signer
 from relevo.text.names import is_bus_name
+from relevo.version import __version__
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar, overl
 import msgspec
 
 from relevo.codec import Signature
+from relevo.engine.dependents import needs_of, push_dependents
 from relevo.engine.edges import Policy
 from relevo.engine.handle import Job
 from relevo.engine.ids import made_ms
@@ -26,7 +27,6 @@ from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Plan, Steps
 from relevo.telemetry import making
 from relevo.text.nearest import did_you_mean
-from relevo.workflows.dependents import needs_of, push_dependents
 from relevo.workflows.steps import Receiver, Step
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Task(Generic[P, R]):
     def using(self, **options: Any) -> Task[P, R]:
         """The same task with other options for the jobs made from it: delay, eta, priority, name, unique, …"""
         new = changed(self.options, options, refuse=TASK_ONLY)
-        return Task(self.engine, self.func, self.target, new, signature=self.signature, own=self._own)
+        return type(self)(self.engine, self.func, self.target, new, signature=self.signature, own=self._own)
 
     # enqueue
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:

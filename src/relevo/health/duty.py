@@ -3,21 +3,16 @@ takes health snapshots when it is this worker's turn."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import Any
 
-from relevo.errors import StoreError
+from relevo.engine.duty import Duty, Host
 from relevo.health.gathering import watching
 from relevo.health.status import Health
 from relevo.health.vitals import Fault
 from relevo.health.vitals_store import keep_minute
-
-if TYPE_CHECKING:
-    from relevo.worker.worker import Worker
 
 log = logging.getLogger("relevo.worker")
 
@@ -25,42 +20,41 @@ log = logging.getLogger("relevo.worker")
 SAMPLE_EVERY = 60.0
 
 
-class HealthDuty:
+class HealthDuty(Duty[Health | None]):
     """One for each worker; one worker of an app at a time takes the snapshots."""
 
-    def __init__(self, worker: Worker) -> None:
+    name = "health"
+
+    def __init__(self, worker: Host) -> None:
         self._worker = worker
         self._engine = worker.engine
         self._driver = worker.engine.client.driver()
         self._sample_at = time.monotonic() + SAMPLE_EVERY * random.uniform(0.5, 1.0)
         self._logged: dict[str, dict[str, Fault]] = {}
-
-    async def run(self) -> None:
-        """Sample and take snapshots until cancelled."""
-        settings = self._engine.settings
+        settings = worker.engine.settings
         # Tries five times per interval, so that the snapshot is not late if the worker of the last turn has died.
-        every = min(SAMPLE_EVERY, settings.health_every / 5) if settings.health else SAMPLE_EVERY
-        pause = random.uniform(0.0, min(1.0, every)) if settings.health else every / 2
-        while True:
-            await asyncio.sleep(pause)
-            with contextlib.suppress(StoreError):
-                await self.run_once()
-            pause = every * random.uniform(0.9, 1.0)
+        self.interval = min(SAMPLE_EVERY, settings.health_every / 5) if settings.health else SAMPLE_EVERY
+        self.first = random.uniform(0.0, min(1.0, self.interval)) if settings.health else None
 
     async def run_once(self) -> Health | None:
         """Write a sample if it is due; returns a snapshot if it is this worker's turn."""
         if time.monotonic() >= self._sample_at:
             self._sample_at = time.monotonic() + SAMPLE_EVERY * 0.9
             for queue in self._worker.queues:
-                self._tell(queue, await self._driver.perform(keep_minute(self._engine.keys_of(queue)), patience=0))
+                self._log(queue, await self._driver.perform(keep_minute(self._engine.keys_of(queue)), patience=0))
         if not self._engine.settings.health:
             return None
         return await self._driver.perform(watching(self._engine, self._worker.id), patience=0)
 
-    def _tell(self, queue: str, faults: dict[str, Fault]) -> None:
+    def _log(self, queue: str, faults: dict[str, Fault]) -> None:
         """Log each foreign value in the keys of a queue once."""
         logged = self._logged.get(queue, {})
         for name, fault in faults.items():
             if name not in logged or logged[name].text != fault.text:
                 log.error("%s: key %s: %s", queue, name, fault.text)
         self._logged[queue] = faults
+
+
+def duties(worker: Host) -> list[Duty[Any]]:
+    """What this feature gives every worker to do."""
+    return [HealthDuty(worker)]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from relevo.engine.ids import looks_like_id, made_ms
+from relevo.engine.offers_store import read_unknown
 from relevo.engine.pauses import Pause, read_pause
 from relevo.health import vitals as numbers
 from relevo.health.vitals import COUNTED, Entry, Fault, Sample, StateVitals, Vitals
-from relevo.queues.store import read_unknown
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
 

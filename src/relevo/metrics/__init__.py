@@ -28,11 +28,16 @@ WITHIN = 8.0
 
 def exposition(app: HasEngine) -> bytes:
     """All metrics of an app in the text format of Prometheus; only `relevo_up 0` if the server cannot be reached."""
+    return exposition_of(app.engine)
+
+
+def exposition_of(engine: Engine) -> bytes:
+    """`exposition` for an engine without an app."""
     began = time.monotonic()
     try:
-        found = app.engine.client.run(reading(app.engine), patience=0, within=WITHIN)
+        found = engine.client.run(reading(engine), patience=0, within=WITHIN)
     except StoreError as error:
-        return _away(app.engine, error)
+        return _away(engine, error)
     return _text(found, began)
 
 

@@ -15,9 +15,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
-from relevo.app import Relevo
+from relevo.engine.engine import Engine
 from relevo.errors import ConfigurationError
-from relevo.metrics import CONTENT_TYPE, exposition
+from relevo.metrics import CONTENT_TYPE, exposition_of
+from relevo.settings import load
 from relevo.worker.child import Contact
 
 log = logging.getLogger("relevo.supervisor")
@@ -32,7 +33,7 @@ class Scraped:
     """A small HTTP server in its own thread; a context manager."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._app: Relevo | None = None
+        self._engine: Engine | None = None
         self._lock = threading.Lock()
         self._last = b""
         self._last_at = 0.0
@@ -63,30 +64,30 @@ class Scraped:
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
-        if self._app is not None:
-            self._app.close()
+        if self._engine is not None:
+            self._engine.close()
 
     def know(self, contact: Contact) -> None:
-        """Set the app from the contact data that a worker process sent."""
-        if self._app is None:
-            self._app = Relevo(
-                contact.app,
-                url=contact.url,
-                data_dir=contact.data_dir,
-                prefix=contact.prefix,
-                env=contact.env,
-                health_limits=contact.health_limits,
-            )
+        """Set the engine of the app from the contact data that a worker process sent."""
+        if self._engine is None:
+            known = {
+                "url": contact.url,
+                "data_dir": contact.data_dir,
+                "prefix": contact.prefix,
+                "env": contact.env,
+                "health_limits": contact.health_limits,
+            }
+            self._engine = Engine(contact.app, load(arguments=known))
 
     def text(self) -> bytes | None:
         """All metrics, at most `FRESH` seconds old; None: no worker process has started yet."""
-        app = self._app
-        if app is None:
+        engine = self._engine
+        if engine is None:
             return None
         with self._lock:  # concurrent scrapes share one set of calls to the server
             if not self._last or time.monotonic() - self._last_at > FRESH:
-                self._last = exposition(app)
-                app.close()  # connections belong to a thread, and the next scrape runs in another one
+                self._last = exposition_of(engine)
+                engine.close()  # connections belong to a thread, and the next scrape runs in another one
                 self._last_at = time.monotonic()
             return self._last
 

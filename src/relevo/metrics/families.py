@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-import relevo
 from relevo.health.status import Status
 from relevo.metrics.snapshot import Snapshot
 from relevo.metrics.text import Family, Kind, Sample, number
 from relevo.metrics.timings import BOUNDS, Histogram
 from relevo.upkeep.rules import POOL_RULES, QUEUE_RULES
+from relevo.version import __version__
 
 #: name -> kind, labels, meaning. The table of docs/metrics.md says the same.
 CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
@@ -208,7 +208,7 @@ def families(seen: Snapshot, *, scrape_seconds: float) -> Iterable[Family]:
     """All metrics of a snapshot."""
     found = _Gathered()
     found.add("relevo_up", 1, app=seen.app)
-    found.add("relevo_info", 1, app=seen.app, env=seen.env, version=relevo.__version__)
+    found.add("relevo_info", 1, app=seen.app, env=seen.env, version=__version__)
     found.add("relevo_scrape_seconds", scrape_seconds, app=seen.app)
     if seen.health is not Status.UNKNOWN:
         found.add("relevo_health_status", seen.health.number, app=seen.app)

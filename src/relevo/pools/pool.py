@@ -311,8 +311,9 @@ class Pool:
 class Pools:
     """The pools that this program declared with states or hooks."""
 
-    def __init__(self, _engine: Engine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.declared: dict[str, Pool] = {}
+        engine.entity_of = store.dead_of
 
 
 def pool_of(engine: Engine, name: str) -> Pool:

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from relevo import __version__
 from relevo.engine.fingerprint import error_line, fingerprint
 from relevo.engine.job import Attempt, Record, State
 from relevo.engine.job_store import record_of
@@ -20,6 +19,7 @@ from relevo.health.vitals import PoolVitals, StateVitals
 from relevo.health.vitals_store import RECENT_MS, SAMPLE
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
+from relevo.version import __version__
 
 #: States of one pool: any words, but one per entity would be a mistake.
 MOST_STATES = 100

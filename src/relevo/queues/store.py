@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator
 from typing import Any
 
 from msgspec import Struct
 
 from relevo.engine.job import Envelope, Record, State
-from relevo.engine.job_store import Claim, read_claim, readable, record_of
-from relevo.engine.push import KEEP_MS
-from relevo.engine.signed_ends import cancelled_by_hand
+from relevo.engine.job_store import Claim, read_claim, readable, record_of, remove
+from relevo.engine.offers_store import read_unknown
 from relevo.errors import OptionError, ServerRefused
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Argument, Call
+from relevo.store.plan import Call
 from relevo.store.topology import slot_of
 
 #: Jobs removed in one call: each costs the server some 20 µs, and half as much again if it is parked.
@@ -66,11 +65,6 @@ def count(queue: QueueKeys, name: str) -> Call[QueueStats]:
     return Call([], decode, script, queue.of(script))
 
 
-def read_unknown(rows: Sequence[Any]) -> dict[str, int]:
-    """Read the reply of engine/lua/include/unknown_tasks.lua: task -> jobs."""
-    return {task.decode(errors="replace"): count for task, count in zip(rows[::2], rows[1::2], strict=True)}
-
-
 class Listed(Struct, frozen=True):
     """A job in a listing."""
 
@@ -110,15 +104,6 @@ def pause(queue: QueueKeys, pause: bool, ends_ms: int = 0, note: bytes = b"{}") 
     """Stop (or go on) handing out jobs: whether that changed anything. `ends_ms` 0: until it is resumed."""
     script = queue.script("limits/pause_queue")
     return Call([int(pause), ends_ms, note], bool, script, queue.of(script))
-
-
-def remove(queue: QueueKeys, jobs: Iterable[tuple[str, str]], state: str) -> Call[tuple[int, bool]]:
-    """Remove (id, name)s that have not started, and notify their dependents: how many; whether to relay."""
-    script = queue.script("queues/clear_queue")
-    args: list[Argument] = [KEEP_MS, state, 0, 0]
-    for job in jobs:
-        args += (*job, cancelled_by_hand(queue.signer, job[0], "cleared"))
-    return Call(args, lambda reply: (reply[0], bool(reply[1])), script, queue.of(script))
 
 
 def clear(queue: QueueKeys) -> Generator[Call[Any], Any, tuple[int, bool]]:

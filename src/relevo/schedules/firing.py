@@ -1,7 +1,7 @@
-"""How schedules are made and fired: what code, settings and callers name, and what is due of it.
+"""Registers schedules from code, settings and callers, and fires their due ticks.
 
-Any worker fires them. A tick is fired by the one script that also queues its job and names the next tick, so it fires
-once however many workers try, and there is no process that must be alive for it.
+Any worker fires them. One script fires a tick, queues its job and sets the next tick, so each tick fires once however
+many workers try, and no particular process must be alive.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relevo.schedules")
 
-#: Options of a single job, which make no sense for one that comes back.
+#: Options of a single job, which make no sense for a repeated one.
 _NOT_HERE = ("delay", "eta", "countdown", "name", "unique", "depends_on")
-#: A record that cannot be read is looked at again after this.
+#: A record that cannot be read is tried again after this.
 _UNREADABLE_MS = 60_000
 
 
@@ -93,19 +93,19 @@ def registering(engine: Engine, schedule: model.Schedule) -> Generator[Call[Any]
     code = ""
     if schedule.origin != "call" and not (yield from _is_doubtful(engine, schedule)):
         code = blake2b(msgspec.json.encode(schedule), digest_size=12).hexdigest()
-    said: str = yield store.enroll(engine.keys_of(queue), schedule, next_after(schedule.when, now_ms), code)
-    if said == "changed":
+    change: str = yield store.enroll(engine.keys_of(queue), schedule, next_after(schedule.when, now_ms), code)
+    if change == "changed":
         yield from store.stay_suspended(engine.keys_of(queue), schedule, now_ms)
-    # Somebody may have removed it meanwhile, or moved it, as workers of an older version do; and have been here before
-    # us. Where nobody looks for it, it must not fire.
+    # Another process may have removed or moved it since the look-up above, as workers of an older version do. In a
+    # queue that is not its home it must not fire.
     home: str | None = yield store.home(engine.keys, schedule.name)
     if home != queue:
         yield store.unenroll(engine.keys_of(queue), schedule.name)
-    return said
+    return change
 
 
 def _is_doubtful(engine: Engine, schedule: model.Schedule) -> Generator[Call[Any], Any, bool]:
-    """Whether a record is there that is not well signed: then what code or settings say takes its place."""
+    """Whether the stored record has a bad signature: then the definition in code or settings replaces it."""
     if not engine.keyring:
         return False
     for standing in (yield from store.look(engine.keys_of(schedule.queue), [schedule.name])):
@@ -118,7 +118,7 @@ def _is_doubtful(engine: Engine, schedule: model.Schedule) -> Generator[Call[Any
 
 
 def signing_anew(engine: Engine) -> Generator[Call[Any], Any, int]:
-    """Sign records anew that another key than the first has signed, which may be dropped before their next tick."""
+    """Sign records again whose key is not the first of the ring: that key may be dropped before their next tick."""
     count, homes = 0, (yield store.homes(engine.keys))
     for queue in dict.fromkeys(homes.values()):
         keys, names = engine.keys_of(queue), [name for name, home in homes.items() if home == queue]
@@ -139,7 +139,7 @@ def registering_all(engine: Engine) -> Generator[Call[Any], Any, None]:
     for name, table in engine.settings.schedules.items():
         try:
             schedule = _of_settings(engine, name, table)
-        except (ConfigurationError, PayloadError) as error:  # the others shall run all the same
+        except (ConfigurationError, PayloadError) as error:  # one faulty schedule must not stop the others
             wrong = ConfigurationError(f"schedule {name!r} of the settings: {error}")
         else:
             yield from registering(engine, schedule)
@@ -158,7 +158,7 @@ def _of_settings(engine: Engine, name: str, table: Mapping[str, Any]) -> model.S
 
 
 def fire_due(engine: Engine, queue: str, name: str, text: bytes, now_ms: int) -> Generator[Call[Any], Any, int]:
-    """Fire what is due of a schedule, as `engine/take_outbox.lua` gave it: how many jobs were queued."""
+    """Fire the due ticks of a schedule taken by `engine/take_outbox.lua`; the number of jobs queued."""
     due_text, _, record = text.partition(b"\n")
     try:
         schedule = read_schedule(record)
@@ -174,7 +174,7 @@ def fire_due(engine: Engine, queue: str, name: str, text: bytes, now_ms: int) ->
         return 0
     firing = due(schedule, due_ms, now_ms)
     if firing.dropped:
-        log.warning("schedule %s: %d ticks were missed and are not made up for", name, firing.dropped)
+        log.warning("schedule %s: %d ticks were missed and are dropped", name, firing.dropped)
     ids: list[str] | None = yield fire(
         engine, schedule, firing.ticks, due_ms=due_ms, next_ms=firing.next_ms, dropped=firing.dropped
     )

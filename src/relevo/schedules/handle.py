@@ -1,6 +1,6 @@
-"""Schedules: jobs that come back by the clock, as records that can be looked at, paused, changed and removed.
+"""The API of schedules: read, pause, resume, run, edit and remove them.
 
-How they are made and fired is in `timetable`.
+They are registered and fired in `firing.py`.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 Infos: TypeAlias = "list[ScheduleInfo]"
 Names: TypeAlias = "list[str]"
 
-#: Workers name the schedules of their code every two minutes. One that none has named for so long is stale.
+#: Workers register the schedules of their code every two minutes. One not registered for this long is stale.
 STALE_MS = 300_000
 
 
 class ScheduleInfo(Struct, frozen=True):
-    """A schedule, for people."""
+    """A schedule as shown to people."""
 
     name: str
     task: str
     queue: str
-    #: The cron expression, or how many seconds lie between two runs.
+    #: The cron expression, or the seconds between two runs.
     when: str
     tz: str
     #: When that is, in words.
@@ -53,7 +53,7 @@ class ScheduleInfo(Struct, frozen=True):
     jitter: float
     #: code (a decorator), settings, or call
     origin: str
-    #: No code names it any more.
+    #: No code registers it any more.
     stale: bool
     paused_ms: int | None
     next_ms: int | None
@@ -61,12 +61,12 @@ class ScheduleInfo(Struct, frozen=True):
     fired: int
     skipped: int
     dropped: int
-    #: When the pause ends by itself; None: it does not, or there is none.
+    #: When the pause expires; None: it does not, or there is none.
     until_ms: int | None = None
 
 
 class Schedule:
-    """One schedule. Cheap to make, keeps nothing but its name."""
+    """A handle of one schedule; it holds only the name."""
 
     __slots__ = ("_engine", "name")
 
@@ -84,7 +84,7 @@ class Schedule:
         return hash(self.name)
 
     def info(self) -> ScheduleInfo:
-        """Everything known about it; UnknownSchedule if there is none."""
+        """All properties; UnknownSchedule if it does not exist."""
         return self._engine.run(self._info())
 
     async def ainfo(self) -> ScheduleInfo:
@@ -94,8 +94,8 @@ class Schedule:
     def pause(self, *, reason: str = "", by: str = "", until: Until = None) -> bool:
         """Fire no more ticks. False if it was paused already.
 
-        With `until`, a duration or an aware datetime, it goes on with the first tick after that, by the server's clock.
-        `reason` and `by` are shown to whoever looks.
+        With `until`, a duration or an aware datetime, it resumes with the first tick after that, by the server's clock.
+        `reason` and `by` are shown in `info` and by the commands.
         """
         return self._engine.run(self._pause(reason, by, until))
 
@@ -104,7 +104,7 @@ class Schedule:
         return await self._engine.arun(self._pause(reason, by, until))
 
     def resume(self) -> bool:
-        """Go on with the next tick; those of the pause are not made up for. False if it was not paused."""
+        """Resume with the next tick; ticks during the pause are not caught up. False if it was not paused."""
         return self._engine.run(self._resume())
 
     async def aresume(self) -> bool:
@@ -112,7 +112,7 @@ class Schedule:
         return await self._engine.arun(self._resume())
 
     def run_now(self) -> Job[Any]:
-        """Queue one job of it now. Its ticks stay as they are."""
+        """Queue one job now. The ticks do not change."""
         return self._engine.run(self._run_now())
 
     async def arun_now(self) -> Job[Any]:
@@ -122,7 +122,7 @@ class Schedule:
     def edit(self, **changes: Any) -> ScheduleInfo:
         """Change when it fires: cron, every, tz, overlap, missed, missed_limit, jitter.
 
-        The change stands until the code that made it changes. For other arguments or options of its jobs call
+        The change holds until the definition in code changes. For other arguments or options of its jobs call
         `app.schedule(name, task, …)` again.
         """
         return self._engine.run(self._edit(changes))
@@ -134,7 +134,7 @@ class Schedule:
     def remove(self) -> bool:
         """Remove it and its history; jobs that it queued stay. False if there was none.
 
-        One that a decorator or the settings name comes back with the next worker: pause it instead.
+        A schedule defined by a decorator or the settings is registered again by the next worker: pause it instead.
         """
         return self._engine.run(self._remove())
 
@@ -143,7 +143,7 @@ class Schedule:
         return await self._engine.arun(self._remove())
 
     def history(self, limit: int = 20) -> list[store.Ran]:
-        """What it did of late, newest first: ticks that fired, were skipped or dropped."""
+        """Recent ticks, newest first: fired, skipped or dropped."""
         return self._engine.run(self._history(limit))
 
     async def ahistory(self, limit: int = 20) -> list[store.Ran]:
@@ -221,7 +221,7 @@ class Schedule:
             return False
         gone: bool = yield store.unenroll(engine.keys_of(queue), self.name)
         yield store.move_out(engine.keys, self.name)
-        # Once more, for one who registered it between the two: it would fire, and nobody would find it.
+        # Again, in case it was registered between the two calls: it would fire without being listed.
         yield store.unenroll(engine.keys_of(queue), self.name)
         return gone
 
@@ -248,11 +248,11 @@ class Schedules:
         return await self._engine.arun(self._list())
 
     def get(self, name: str) -> Schedule:
-        """A schedule by its name. Nothing is asked yet."""
+        """A schedule by its name. Makes no call to the server."""
         return Schedule(self._engine, name)
 
     def remove_stale(self) -> Names:
-        """Remove those that a decorator or the settings once named and none does any more: their names."""
+        """Remove schedules that a decorator or the settings no longer define; their names."""
         return self._engine.run(self._remove_stale())
 
     async def aremove_stale(self) -> Names:
@@ -294,9 +294,9 @@ def _edited(before: model.Schedule, changes: Mapping[str, Any]) -> model.Schedul
 
 
 def _stale_before(engine: Engine, now_ms: int) -> Generator[Call[Any], Any, int]:
-    """Schedules of code that nobody has named since then are stale; 0: none is."""
+    """Schedules of code registered before this time are stale; 0: none is."""
     alive, _ = yield from workers.roll(engine.keys, now_ms)
-    return now_ms - STALE_MS if alive else 0  # with no worker at all, nobody could have named them
+    return now_ms - STALE_MS if alive else 0  # without any worker none can have been registered
 
 
 def _info(engine: Engine, standing: store.Standing, stale_before: int, now_ms: int) -> ScheduleInfo:

@@ -1,4 +1,4 @@
-"""Schedules as the store keeps them: registered once, fired once a tick, paused, removed, and what they did of late.
+"""Store operations of schedules: register, fire, pause, remove, history.
 
 A schedule lives in the queue of its jobs, so that a tick is fired and its job queued in one step. A hash of the app
 says which queue that is.
@@ -28,7 +28,7 @@ RUNS_MS = 30 * 86_400_000
 class Ran(Struct, frozen=True, array_like=True):
     """One entry of a schedule's history."""
 
-    #: The tick; 0 for a run that somebody asked for.
+    #: The tick; 0 for a run on request.
     tick_ms: int
     at_ms: int
     #: The job it queued; of a skipped tick: the job that was still there.
@@ -62,7 +62,7 @@ _PARTS = ("due", "paused", "seen", "job", "fired", "skipped", "dropped")
 
 
 def look(queue: QueueKeys, names: Sequence[str]) -> Generator[Call[Any], Any, list[Standing]]:
-    """Schedules of this queue; those that are not there, or that nobody can read, are left out."""
+    """Schedules of this queue, without those that are missing or unreadable."""
     if not names:
         return []
     texts: list[bytes | None] = yield Call([b"HMGET", queue.key("schedules"), *names])
@@ -167,7 +167,7 @@ def suspend(
     """
     script = queue.script("schedules/pause_schedule")
     args: list[Argument] = [name, int(pause), due_ms, ends_ms, note]
-    return Call(args, lambda said: None if said < 0 else bool(said), script, queue.of(script))
+    return Call(args, lambda code: None if code < 0 else bool(code), script, queue.of(script))
 
 
 def stay_suspended(queue: QueueKeys, schedule: Schedule, now_ms: int) -> Generator[Call[Any], Any, None]:
@@ -195,7 +195,7 @@ def fire(
     dropped: int = 0,
     fail_ms: int,
 ) -> Call[list[str] | None]:
-    """Fire ticks if `due_ms` is the one waited for (None: whatever is): ids of the jobs; None: somebody else did."""
+    """Fire ticks if `due_ms` is the next tick (None: in any case); ids of the jobs. None: another worker fired it."""
     script = queue.script("schedules/fire_ticks")
     args: list[Argument] = [
         schedule.name,
@@ -220,12 +220,12 @@ def fire(
 
 
 def postpone(queue: QueueKeys, name: str, at_ms: int) -> Call[Any]:
-    """Look at a schedule again at this time, and not before."""
+    """Set the time at which the schedule is looked at next."""
     return Call([b"ZADD", queue.key("errands"), b"XX", at_ms, "@" + name])
 
 
 def history(queue: QueueKeys, name: str, limit: int) -> Call[list[Ran]]:
-    """What a schedule did of late, newest first."""
+    """Recent ticks of a schedule, newest first."""
     return Call(
         [b"LRANGE", queue.own("runs", name), 0, limit - 1],
         lambda reply: [msgspec.json.decode(row, type=Ran) for row in reply],

@@ -2,7 +2,7 @@
 
 The commands of a role are read from the scripts that it calls, since the server checks the commands inside of scripts,
 too. For the same reason a user who may write to a key may write anything to it: these rights keep mistakes, other apps'
-programs and dangerous commands away, but not somebody hostile who has the password (docs/security.md).
+programs and dangerous commands away, but not an attacker who has the password (docs/security.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from relevo.text.names import encode
 
 Role: TypeAlias = Literal["producer", "worker", "service", "monitor"]
 
-#: What a purge does that only looks, and what it takes to act; and pools.
+#: The scripts of a dry-run purge, those of a purge that acts, and those of pools.
 _LOOKING = {"survey", "astray", "count", "census", "roll", "unplaced"}
 _PURGING = _LOOKING | {
     *("purge", "recover", "hold", "lock", "remember", "unlock"),
@@ -67,7 +67,7 @@ PLAIN: dict[Role, set[str]] = {
         *("zcount", "zmscore", "zrange", "zrevrange", "zrangebyscore", "xrevrange", "hlen", "cluster|countkeysinslot"),
     },
 }
-#: To find the node of a key, also while its slot moves. A server that is none of a cluster refuses them anyway.
+#: They find the node of a key, also while its slot moves. A server outside a cluster refuses them anyway.
 _OF_CLUSTERS = {"cluster|slots", "asking"}
 
 
@@ -83,7 +83,7 @@ class User(Struct, frozen=True, kw_only=True):
         return f"user {self.name} on >{password} {self.rights}"
 
 
-#: Nobody can log in as a user that is off. It keeps its rights: Redis 7.0 reads its append-only file with them.
+#: A user that is off cannot log in. It keeps its rights: Redis 7.0 reads its append-only file with them.
 DEFAULT = "user default off resetpass ~* &* +@all"
 OPERATOR = User(name="operator", rights="~* &* +@all")
 
@@ -99,20 +99,20 @@ def commands(role: Role) -> list[str]:
 def called_by(text: str) -> set[str]:
     """The commands of a script: the first argument of each `call`, which may be chosen by `and … or`.
 
-    What store/lua/include/guard.lua needs besides, it does without where it is refused.
+    Commands that only store/lua/include/guard.lua calls are left out: the guard works without them.
     """
     calls = re.findall(r"(?:(?<![\w.])|redis\.p)call\(([^,()]+)", text)
     return {word.lower() for call in calls for word in re.findall(r"'([A-Z]+)'", call)}
 
 
 def monitor(prefix: str, env: str) -> User:
-    """Who looks at everything under a prefix and env."""
+    """A user that may read everything under a prefix and env."""
     bus = _glob(prefix, env)
     return _user("monitor", "monitor", [f"{{{bus}}}:*", f"{{{bus}:*}}:*"], [])
 
 
 def of_app(prefix: str, env: str, app: str) -> list[User]:
-    """Who enqueues jobs of an app, and who runs them."""
+    """Two users of an app: one that enqueues jobs, one that runs them."""
     bus, own = _glob(prefix, env), _glob(prefix, env, app)
     keys = [f"{{{own}}}:*", f"{{{own}:actions:*}}:*", *_of_bus(bus)]
     return [_user(f"{app}-{role}", role, keys, [f"{{{own}}}:inbox:*"]) for role in ("producer", "worker")]
@@ -121,10 +121,10 @@ def of_app(prefix: str, env: str, app: str) -> list[User]:
 def of_service(
     prefix: str, env: str, app: str, services: Iterable[str], calls: Iterable[str], called_by: Iterable[str]
 ) -> User:
-    """A process of the bus: the services that it is, the ones it sends to, and the ones that it answers.
+    """The user of a process on the bus: the services it runs, those it sends to, and those it replies to.
 
-    Of those it sends to it may use the queue of actions, which is where a message is put; of those that it answers the
-    queue of callbacks, and the channels on which they wait.
+    It may use the action queues of services it sends to, the callback queues of services it replies to, and the
+    channels on which those wait.
     """
     bus, own = _glob(prefix, env), _glob(prefix, env, app)
     keys, channels = [f"{{{own}}}:*", *_of_bus(bus)], [f"{{{own}}}:inbox:*"]
@@ -141,8 +141,8 @@ def of_service(
 def _of_bus(bus: str) -> list[str]:
     """The lists of the bus, and the queues of events, but neither the audit trail nor what services are asked."""
     events = (f"{{{bus}:*:notifications}}:*", f"{{{bus}:*:notifications:*}}:*")
-    # All that begin with another letter than `audit` does, and the one that does not.
-    return [f"{{{bus}}}:[^a]*", f"{{{bus}}}:aside*", *events]
+    # The hash tag that scripts receive; all lists that do not begin with the letter of `audit`, and one that does.
+    return [f"{{{bus}}}:", f"{{{bus}}}:[^a]*", f"{{{bus}}}:aside*", *events]
 
 
 def _user(name: str, role: Role, keys: Iterable[str], channels: Iterable[str]) -> User:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar, cast
 
 from relevo.errors import ServerRefused, StoreError
 from relevo.store.call_numbers import Try
 from relevo.store.endpoint import Endpoint
-from relevo.store.plan import Ahead, Call, Plan, Steps
+from relevo.store.plan import Ahead, Ask, Call, Plan, Steps
 from relevo.store.replies import ConnectionLost, Late, NotNow, ScriptMissing, WrongNode, WrongType, refusal
 from relevo.store.server_check import ASK
 from relevo.store.source import Source, Tries
@@ -32,7 +32,7 @@ async def _landed(call: Call[T], reply: asyncio.Future[Any] | None) -> T:
 
 
 def _unheard(reply: asyncio.Future[Any]) -> None:
-    """Nobody will read it; asyncio is not to complain that an error in it was never looked at."""
+    """Mark a reply that is not read, so that asyncio does not warn of an error that was never retrieved."""
     if not reply.cancelled():
         reply.exception()
 
@@ -86,13 +86,16 @@ class AsyncDriver:
             step = next(steps)
             while True:
                 try:
-                    done = await (self._call(step, patience) if isinstance(step, Call) else self._ahead(step, patience))
-                except ServerRefused as error:  # the plan may know how to go on
+                    done = await (self._call(step, patience) if isinstance(step, Call) else self._step(step, patience))
+                except BaseException as error:  # noqa: BLE001  # the plan cleans up, goes on, or raises it again
                     step = steps.throw(error)
                 else:
                     step = steps.send(done)
         except StopIteration as stop:
             return cast("T", stop.value)
+
+    def _step(self, step: Ahead[Any] | Ask[Any], patience: float | None) -> Awaitable[Any]:
+        return self._ahead(step, patience) if isinstance(step, Ahead) else step.wait()
 
     async def _call(self, call: Call[T], patience: float | None, tries: Tries | None = None) -> T:
         tried: Try | None = None
@@ -113,7 +116,7 @@ class AsyncDriver:
                     error = refusal(str(reply))
                     if not isinstance(error, ScriptMissing):
                         raise error
-                    if tried is not None:  # others may have been numbered behind it
+                    if tried is not None:  # later calls may have been numbered after it
                         wire.numbers.refused(call.route, error)
                         tried = tries.number(wire.numbers) if tries else wire.numbers.next(*call.numbering)
                     whole = call.command(tried, repeated=repeated, text=True)
@@ -136,7 +139,7 @@ class AsyncDriver:
         flying: deque[_Flight] = deque()
         try:
             for call in calls:
-                flying.append((call, None, None, None))  # so that it is made again if there is no way to send it now
+                flying.append((call, None, None, None))  # kept, so that it is sent again when a connection is back
                 wire = await self._wire(call.route)
                 if not wire.is_checked and call.script is not None and call.script.is_storing:
                     await self._check(wire)
@@ -213,11 +216,11 @@ class AsyncDriver:
         return known if known is not None else await asyncio.to_thread(self._source.locate, route)
 
     def heed(self, error: WrongNode) -> bool:
-        """A blocking read was refused, because its key is on another node: whether that is known now."""
+        """Handle the refusal of a blocking read whose key is on another node; whether that node is known now."""
         return self._source.heed(error) is not None and not error.is_moving
 
     def forget(self) -> None:
-        """The server did not answer somebody: find out anew where it is, and trust no connection that may be dead."""
+        """After a missing answer: look the server up again, and check every connection that may be dead."""
         self._source.forget()
         for wire in self._wires.values():
             wire.verify()

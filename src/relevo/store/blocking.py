@@ -14,7 +14,7 @@ from relevo.errors import ServerRefused, StoreError
 from relevo.store.call_numbers import Try
 from relevo.store.endpoint import Endpoint
 from relevo.store.link import Link
-from relevo.store.plan import Ahead, Call, Plan
+from relevo.store.plan import Ahead, Ask, Call, Plan
 from relevo.store.replies import ConnectionLost, Late, NotNow, ScriptMissing, WrongType
 from relevo.store.server_check import ASK
 from relevo.store.source import Source, Tries
@@ -68,13 +68,16 @@ class BlockingDriver:
             step = next(steps)
             while True:
                 try:
-                    done = self._call(step, patience) if isinstance(step, Call) else self._ahead(step, patience)
-                except ServerRefused as error:  # the plan may know how to go on
+                    done = self._call(step, patience) if isinstance(step, Call) else self._step(step, patience)
+                except BaseException as error:  # noqa: BLE001  # the plan cleans up, goes on, or raises it again
                     step = steps.throw(error)
                 else:
                     step = steps.send(done)
         except StopIteration as stop:
             return cast("T", stop.value)
+
+    def _step(self, step: Ahead[Any] | Ask[Any], patience: float | None) -> Any:
+        return self._ahead(step, patience) if isinstance(step, Ahead) else step.block()
 
     def _call(self, call: Call[T], patience: float | None, tries: Tries | None = None) -> T:
         tried: Try | None = None
@@ -112,7 +115,7 @@ class BlockingDriver:
                 results.append(_landed(*flying[0][:2]))
                 flying.popleft()
         except BaseException as error:
-            for _, link_used, _ in flying:  # replies that nobody read must not be taken for those to the next calls
+            for _, link_used, _ in flying:  # unread replies must not be taken for replies to the next calls
                 if link_used is not None:
                     link_used.close()
                     self._links().pop(link_used.endpoint, None)
@@ -140,8 +143,8 @@ class BlockingDriver:
                 whole = call.command(tried, repeated=repeated, text=True)
                 return link.request(whole, timeout=limit, asking=asking)
         except BaseException as error:
-            # A thread may be stopped between its question and the answer: then the answer must not be taken for that
-            # to the next question.
+            # A thread may be interrupted between a call and its reply: that reply must not be taken for the reply
+            # to the next call.
             if not isinstance(error, StoreError):
                 link.close()
             if not isinstance(error, StoreError) or isinstance(error, ConnectionLost):
@@ -171,7 +174,7 @@ class BlockingDriver:
         return link
 
     def open(self, route: bytes | None) -> Link:
-        """A connection of its own, for whoever reads from it for long."""
+        """A new connection, for long blocking reads."""
         return self._open(self._source.locate(route))
 
     def has_moved(self, link: Link, route: bytes) -> bool:

@@ -77,7 +77,7 @@ OF_ONE = {
     "made": Key(
         "zset",
         "what was made on behalf of a conversation in this queue; of the bus: in which queues",
-        "`task_ttl`, renewed by what is made",
+        "`conversation_ttl`, renewed by what is made",
         "conversation",
     ),
     "runs": Key(
@@ -280,7 +280,7 @@ class QueueKeys:
         self.place, self.signer = place or address, signer
         self._clock_key = clock_key
         self._tag = "{" + address + "}:"
-        self._for_script: dict[str, tuple[bytes, ...]] = {}
+        self._shared = (self._tag.encode(), self.key("aside"))
 
     def key(self, name: str) -> bytes:
         """The key called `name` in QUEUE_KEYS."""
@@ -301,16 +301,14 @@ class QueueKeys:
         return script(name, self._clock_key)
 
     def of(self, script: Script) -> tuple[bytes, ...]:
-        """The keys a script names in its contract, in its order."""
-        try:
-            return self._for_script[script.name]
-        except KeyError:
-            keys = tuple(self.key(name) for name in script.keys)
-            if len(keys) > 1 and OF_ONE.keys().isdisjoint(script.keys):
-                # While its slot moves, a cluster runs a script that finds all its keys. As others do not find theirs,
-                # none shall: renewals, for instance, would say that workers can reach the queue.
-                keys += (self.key("aside"),)
-            return self._for_script.setdefault(script.name, keys)
+        """What a script gets as KEYS, see store/scripts.py.
+
+        While its slot moves, a cluster runs a script of several keys only where it finds all of them. The second key
+        never exists, so no node runs such a script: half of what it needs may be on the other node.
+        """
+        if script.spells_keys:
+            return self._shared
+        return tuple(self.key(name) for name in script.keys)
 
 
 def _address(*parts: str) -> str:

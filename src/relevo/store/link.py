@@ -50,7 +50,7 @@ class Link:
     def request(self, command: Sequence[Argument], *, timeout: float | None = None, asking: bool = False) -> Any:
         """Send a command and read its reply; an error reply is raised.
 
-        `asking`: to a node that the slot of its key moves to, as the node said that it moves from.
+        `asking`: the slot of its key is moving to this node, by the answer (ASK) of the node it moves from.
         """
         if asking:
             self.request(ASKING, timeout=timeout)
@@ -91,12 +91,12 @@ class Link:
                 reply = reader.gets()
                 if reply is not Ellipsis:
                     return reply
-                deadline = deadline or time.monotonic() + limit  # a large reply, or one that trickles in for ever
+                deadline = deadline or time.monotonic() + limit  # for a whole reply, also one that arrives slowly
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"no whole reply within {limit:g} s")
         except (OSError, hiredis.HiredisError) as error:
             self.close()
-            # EAGAIN is how the kernel says that the time is up, and says nothing to anybody.
+            # The kernel reports a time-out as EAGAIN, whose text would not help the reader.
             why = f"no answer for {limit:g} s" if isinstance(error, BlockingIOError) else error
             raise ConnectionLost(f"connection to {self.endpoint} lost: {why}", sent=True) from error
 
@@ -119,7 +119,7 @@ class Link:
         return self.read()
 
     def _wait_at_most(self, seconds: float) -> None:
-        """Let the kernel keep the time: Python's own way asks it twice more for each call."""
+        """Set the time-out in the kernel: Python's own costs two more system calls for each read."""
         if seconds == self._waits:
             return
         self._waits = seconds
@@ -136,13 +136,13 @@ class Link:
         with contextlib.suppress(OSError):
             self._socket.close()
 
-    def __del__(self) -> None:  # of a thread that has ended: nobody else knows of it
+    def __del__(self) -> None:  # of a thread that has ended: there is no other reference to it
         with contextlib.suppress(AttributeError):  # it was never opened
             self.close()
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Let the kernel notice a peer that vanished, also on a connection nobody writes to."""
+    """Let the kernel detect a peer that vanished, also on a connection without writes."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, option):

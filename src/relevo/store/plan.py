@@ -1,13 +1,14 @@
 """Plans: store operations as values.
 
 A store operation is a `Call` (one script or one command and how to read its reply), or a generator of calls where a
-sequence is needed. Nothing here does I/O: two small drivers perform plans, one blocking (`blocking.py`), one on
-asyncio (`aio.py`), so that no logic is written twice and the blocking API runs no event loop.
+sequence is needed. A plan may also ask user code, or pause (`Ask`). Nothing here does I/O: two small drivers perform
+plans, one blocking (`blocking.py`), one on asyncio (`aio.py`), so that no logic is written twice and the blocking API
+runs no event loop. What goes wrong in a step is raised in the plan, which may clean up or go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -108,5 +109,14 @@ class Ahead(Struct, Generic[T], frozen=True):
     depth: int = 1
 
 
-Steps: TypeAlias = Generator[Call[Any] | Ahead[Any], Any, T]
+class Ask(Struct, Generic[T], frozen=True):
+    """A step that calls something else than the server, such as a hook of the user, or that waits."""
+
+    #: For the blocking driver.
+    block: Callable[[], T]
+    #: For the asyncio driver.
+    wait: Callable[[], Awaitable[T]]
+
+
+Steps: TypeAlias = Generator[Call[Any] | Ahead[Any] | Ask[Any], Any, T]
 Plan: TypeAlias = Call[T] | Steps[T]

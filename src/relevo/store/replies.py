@@ -24,7 +24,7 @@ class WrongType(ServerRefused):
 
 
 class Late(StoreError):
-    """A call came after the time in which its caller waits, or was numbered wrongly; `now_ms`: the server's time."""
+    """A call arrived after its caller stopped waiting, or with a wrong number; `now_ms`: the server's time."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -53,9 +53,9 @@ class WrongNode(NotNow):
         self.is_moving = code == "ASK"
 
 
-#: Servers before version 7 wrap what a command inside a script was refused with.
+#: Servers before version 7 wrap the error of a command inside a script.
 _OF_A_COMMAND = re.compile(r"^ERR Error running script .*?: -([A-Z]+ .*)", re.DOTALL)
-#: What store/include/guard.lua says of a key that it may not set aside; the server itself names no key.
+#: The error of store/lua/include/guard.lua for a key that it may not set aside; the server itself names no key.
 _WRONG_TYPE = re.compile(r"WRONGTYPE (\{.*?)(?: script: |$)", re.DOTALL)
 _SOON = ("LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS")
 _ELSEWHERE = re.compile(r"(MOVED|ASK) \d{1,5} \S*:\d{1,5}( |$)")

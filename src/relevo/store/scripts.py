@@ -1,7 +1,8 @@
 """The Lua scripts: files with a contract, read once.
 
 A script opens with its contract. Its KEYS and ARGV names are read from that header and become the local variables of
-the script, so the contract cannot drift from the code below it; keys are passed by these names too (`QueueKeys.of`).
+the script, so the contract cannot drift from the code below it. A script with several keys receives only the part that
+their names share, the hash tag of the queue, and spells the keys itself: that is less to send and to read in each call.
 Parts shared by several scripts are inserted where a line says `-- @include name`.
 """
 
@@ -31,6 +32,9 @@ _STORING = frozenset(
     }
 )
 
+#: Keys that the caller chooses: a list of names, a worker, what a job carries, a report on health.
+_CHOSEN = frozenset({"list", "worker", "bag", "health"})
+
 
 class Script:
     """One operation of the store."""
@@ -40,7 +44,12 @@ class Script:
         self.is_storing = name in _STORING
         self.keys, self.args = contract(source)
         lines = [guard] if guard else []
-        if self.keys:
+        #: Whether it receives the hash tag of its keys instead of the keys.
+        self.spells_keys = len(self.keys) > 1 and _CHOSEN.isdisjoint(self.keys)
+        if self.spells_keys:
+            spelt = ", ".join(f"KEYS[1] .. '{name}'" for name in self.keys)
+            lines.append(f"local {', '.join(self.keys)} = {spelt}")
+        elif self.keys:
             lines.append(f"local {', '.join(self.keys)} = unpack(KEYS)")
         if self.args:
             lines.append(f"local {', '.join(self.args)} = unpack(ARGV, 1, {len(self.args)})")
@@ -81,7 +90,7 @@ def _include(source: str) -> str:
 @cache
 def _guard() -> str:
     """The code that precedes every script (store/lua/include/guard.lua), in one line."""
-    text = _folder("store").joinpath("include", "guard.lua").read_text("utf-8")
+    text = _include(_folder("store").joinpath("include", "guard.lua").read_text("utf-8"))
     return " ".join(re.sub(r"(^| )--.*", "", line).strip() for line in text.splitlines())
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a server itself, mostly by doctor, and of this machine. Nothing here changes the server.
+"""Facts about a server and this machine, mostly for `relevo doctor`. Nothing here changes the server.
 
 A server may forbid some of the questions (CONFIG on hosted ones); then the answer is None, and the checks say so
 instead of guessing.
@@ -24,7 +24,7 @@ _ASKED = ("appendfsync", "bind", "maxclients", "protected-mode", "requirepass")
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """All that the checks look at."""
+    """The input of all checks."""
 
     info: dict[str, str]
     #: None: the server forbids CONFIG. A password is kept as "set", never as itself.
@@ -34,13 +34,13 @@ class Facts(Struct, frozen=True, kw_only=True):
     #: What that user may do, as ACL rules; None: the server forbids the question.
     default_rights: str | None = None
     round_trips_ms: tuple[float, ...] = ()
-    #: The server's clock less ours.
+    #: The server's clock minus this machine's.
     clock_ahead_ms: float = 0.0
     libraries: dict[str, str] = {}
 
 
 def info() -> Call[dict[str, str]]:
-    """What the server says about itself."""
+    """The reply to INFO, as names and values."""
     return Call([b"INFO"], _lines)
 
 
@@ -50,7 +50,7 @@ def _lines(reply: bytes) -> dict[str, str]:
 
 
 class Memory(Struct, frozen=True):
-    """How a server stands with its memory."""
+    """A server's memory: used, limit, policy, evictions."""
 
     used: int = 0
     #: 0: it has no limit of its own.
@@ -64,9 +64,9 @@ def memory() -> Call[Memory]:
     """The server's memory and evictions."""
 
     def decode(reply: bytes) -> Memory:
-        said = _lines(reply)
-        used, most, evicted = (int(said.get(name, 0)) for name in ("used_memory", "maxmemory", "evicted_keys"))
-        return Memory(used, most, said.get("maxmemory_policy", "noeviction"), evicted)
+        found = _lines(reply)
+        used, most, evicted = (int(found.get(name, 0)) for name in ("used_memory", "maxmemory", "evicted_keys"))
+        return Memory(used, most, found.get("maxmemory_policy", "noeviction"), evicted)
 
     return Call([b"INFO"], decode)
 
@@ -105,14 +105,14 @@ def gather(run: Callable[[Call[Any]], Any]) -> Facts:
         default_user=user[0] if user else None,
         default_rights=user[1] if user else None,
         round_trips_ms=tuple(took for took, _ in looks),
-        clock_ahead_ms=min(looks)[1],  # of the quickest: it leaves the least room for error
+        clock_ahead_ms=min(looks)[1],  # of the quickest round trip, which has the smallest error
         libraries={name: installed(name) for name in LIBRARIES},
     )
 
 
 def _look_at_clock(run: Callable[[Call[Any]], Any]) -> tuple[float, float]:
     """How long a round trip took, and how far the server's clock is ahead of ours; both in milliseconds."""
-    # Not PING: that is refused by a server whose disk is ill, and then doctor must still get its answer.
+    # Not PING: a server whose disk fails refuses it, and doctor must still get an answer then.
     began = time.time_ns()
     seconds, micros = run(Call([b"TIME"]))
     ended = time.time_ns()

@@ -1,4 +1,4 @@
-"""The server's clock, known before a call: a deadline that is signed cannot be set by the server."""
+"""The server's clock, read before a call: a signed deadline must be computed by the caller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ServerTime:
     """Of one app in one process."""
 
     def __init__(self) -> None:
-        #: the server's time minus this machine's monotonic time, in ms, and until when that is believed
+        #: the server's time minus this machine's monotonic time, in ms, and until when that value is used
         self._known = (0.0, 0.0)
 
     def now_ms(self, ask: Callable[[], Generator[Call[Any], Any, int]]) -> Generator[Call[Any], Any, int]:

@@ -1,4 +1,4 @@
-"""Whether a server is fit to keep jobs: one pure verdict for each danger, from the facts of `facts.py`."""
+"""Whether a server is fit to keep jobs: one pure verdict for each danger, from the facts of `server_facts.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OLDEST_LIBRARIES = {"hiredis": (3, 4, 2), "redis": (6, 4)}
 SLOW_MS = 5.0
 #: Clocks kept by NTP differ by milliseconds. From a second on, a time of day given by one machine misleads another.
 CLOCKS_APART_MS = 1_000.0
-#: Part of a limit from which there is no room for a busy day.
+#: Share of a limit from which a busy day may exceed it.
 NEARLY_FULL = 0.9
 
 
@@ -182,7 +182,7 @@ def clients(facts: Facts) -> Verdict:
 
 
 def access(facts: Facts) -> Verdict:
-    """Whoever can write to the server can run tasks with arguments of his choice."""
+    """A client that can write to the server can run any task with any arguments."""
     if facts.info.get("tcp_port") == "0":  # that of TLS, too
         return Verdict("access", Level.OK, "listens on a unix socket only")
     if facts.config is None or "bind" not in facts.config:
@@ -201,7 +201,7 @@ def access(facts: Facts) -> Verdict:
     if _is_protected(facts):
         found = f"listens on {' '.join(public)} without a password; only protected mode keeps others out"
         return Verdict("access", Level.WARNING, found, todo)
-    found = f"listens on {' '.join(public)} without a password: whoever reaches it can run tasks and read jobs"
+    found = f"listens on {' '.join(public)} without a password: every host that reaches it can run tasks and read jobs"
     return Verdict("access", Level.CRITICAL, found, todo)
 
 
@@ -209,7 +209,7 @@ def _is_protected(facts: Facts) -> bool:
     config = facts.config or {}
     if config.get("protected-mode") != "yes":
         return False
-    # Until Redis 7, protected mode looked away as soon as an address to bind to was configured.
+    # Before Redis 7, protected mode was off as soon as an address to bind to was configured.
     found = engine(facts.info)
     return found.engine == "valkey" or _numbers(found.version) >= (7,) or not config.get("bind")
 

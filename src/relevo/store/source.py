@@ -22,7 +22,7 @@ from relevo.store.topology import Topology
 
 
 class Source:
-    """Gives the server for a key. Nothing is opened or started before the first question."""
+    """Finds the server for a key. Nothing is opened or started before the first look-up."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Source:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the server is ours to start."""
+        """Whether this process may start the server."""
         return self.url is None
 
     @property
@@ -53,7 +53,7 @@ class Source:
         return self._location is not None and self._location.kind == "cluster"
 
     def known(self, route: bytes | None) -> Endpoint | None:
-        """The server for a key, if nothing must be asked or started for it."""
+        """The server for a key, if that is known without a look-up or a start."""
         return None if self._topology is None else self._topology.known(route)
 
     def locate(self, route: bytes | None) -> Endpoint:
@@ -69,11 +69,11 @@ class Source:
         return Numbers(clock, self.call_timeout)
 
     def heed(self, error: WrongNode) -> Endpoint | None:
-        """The node that has a key, as another one said; later calls of its slot go there. None: it is not known."""
+        """The node that has a key, as named by another node; later calls of its slot go there. None: unknown."""
         return None if self._topology is None else self._topology.heed(error)
 
     def forget(self) -> None:
-        """The server did not answer: it may have moved, or, if it is the embedded one, have stopped when idle."""
+        """Look the server up again: it did not answer, so it may have moved, or stopped when idle (embedded)."""
         if self._topology is not None:
             self._topology.forget()
             if self.is_embedded:
@@ -86,14 +86,14 @@ def _own_server(data_dir: Path) -> Location:
 
 
 class Tries:
-    """How often a failed call is made again: as long as that can do no harm, until patience ends."""
+    """Repeats of a failed call: as long as repeating is harmless, until the patience ends."""
 
     def __init__(self, call: Call[Any], source: Source, patience: float | None) -> None:
         self._call = call
         self._source = source
         self._pauses = pauses(source.call_timeout if patience is None else patience)
         self._late = 0
-        #: Until when the server knows the tries that were lost.
+        #: Until when the server remembers the tries whose replies were lost.
         self._known_until = time.monotonic() + REPEATED * source.call_timeout if call.before else math.inf
         #: The server may have carried the call out already.
         self.repeated = False
@@ -128,14 +128,14 @@ class Tries:
             self._source.forget()
         self._was_sent_on = False
         pause = next(self._pauses, None)
-        if isinstance(error, SlotMoving):  # the node answers: not at once, and not seldom
+        if isinstance(error, SlotMoving):  # the node answers, so a short fixed pause will do
             pause = min(pause, random.uniform(0.1, 0.3)) if pause else next(self._pauses, None)
         if pause is None or time.monotonic() + pause > self._known_until:
             raise self._end(error) from error
         return pause
 
     def _goes_on(self, error: WrongNode) -> bool:
-        """Whether to go on at once on the node that has the key; not twice in a row, for nodes may disagree."""
+        """Whether to try the named node at once; not twice in a row, because nodes may disagree."""
         if not self._source.is_cluster:
             raise ServerRefused(f"the server is a node of a cluster: write redis+cluster:// ({error})") from error
         node = self._source.heed(error)
@@ -166,7 +166,7 @@ def outcome_unknown(error: StoreError, call: Call[Any], before: str) -> OutcomeU
 
 
 def pauses(patience: float) -> Iterator[float]:
-    """Seconds to wait between tries: at once, then longer and longer, with jitter, until patience ends."""
+    """Seconds to wait before each try: none, then longer and longer, with jitter, until the patience ends."""
     deadline = time.monotonic() + patience
     yield 0.0  # most often only this connection was stale
     pause = 0.02

@@ -44,7 +44,7 @@ class Topology:
         return self._location.kind == "cluster"
 
     def known(self, route: bytes | None) -> Endpoint | None:
-        """The server for a key if that is known without asking anybody."""
+        """The server for a key, if that is known without a look-up."""
         match self._location.kind:
             case "standalone":
                 return self._location.seeds[0]
@@ -56,7 +56,7 @@ class Topology:
                 return self._slots[slot_of(route)] if route else next(filter(None, self._slots), None)
 
     def locate(self, route: bytes | None) -> Endpoint:
-        """The server for a key; asks sentinels or nodes if need be, and blocks meanwhile."""
+        """The server for a key; blocks while it asks sentinels or nodes, if that is needed."""
         found = self.known(route)
         if found is not None:
             return found
@@ -71,7 +71,7 @@ class Topology:
         return found
 
     def heed(self, error: WrongNode) -> Endpoint | None:
-        """The node that has the key, as another one said; None: it did not say which."""
+        """The node that has the key, as named by another node; None: it named none."""
         if not self.is_cluster or not error.host:
             return None
         node = self._location.seeds[0].at(error.host, error.port)
@@ -87,7 +87,7 @@ class Topology:
             self._slots = []
 
     def _options(self, seed: Endpoint) -> dict[str, Any]:
-        # Everything said explicitly: defaults of the client change between versions, and its retries run scripts twice.
+        # All options are explicit: defaults of the client change between versions, and its retries run scripts twice.
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 

@@ -21,7 +21,7 @@ from relevo.store.peers import check_peer
 from relevo.store.plan import Argument
 from relevo.store.replies import ConnectionLost, refusal
 
-#: Seconds without an answer after which a connection is as suspect as the one that was found dead.
+#: Seconds without an answer after which this connection counts as dead, too, once another one was found dead.
 DOUBT_AFTER = 0.5
 
 
@@ -43,10 +43,10 @@ class Wire(asyncio.Protocol):
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=Ellipsis)
-        #: Who gets the next reply; None: `on_reply`.
+        #: The futures of the next replies; None: `on_reply` takes it.
         self._waiting: deque[asyncio.Future[Any] | None] = deque()
         self._out: list[bytes] = []
-        #: how many commands left together of late
+        #: how many commands recent writes contained
         self._crowd = 0
         self._transport: asyncio.Transport | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -58,7 +58,7 @@ class Wire(asyncio.Protocol):
     def send(self, command: Sequence[Argument] | bytes, *, asking: bool = False) -> asyncio.Future[Any]:
         """Send a command, packed or not; the future gives its reply, or an error reply as a value (see `request`).
 
-        `asking`: to a node that the slot of its key moves to, as the node said that it moves from.
+        `asking`: the slot of its key is moving to this node, by the answer (ASK) of the node it moves from.
         """
         if self.closed is not None:
             raise ConnectionLost(str(self.closed), sent=False)
@@ -77,7 +77,7 @@ class Wire(asyncio.Protocol):
         packed = command if isinstance(command, bytes) else hiredis.pack_command(command)  # type: ignore[arg-type]
         self._waiting.append(future)
         if len(self._waiting) == 1 and self._crowd < 2 and self._transport is not None:
-            self._transport.write(packed)  # somebody alone need not wait for others
+            self._transport.write(packed)  # a single command need not wait for others
         else:
             if not self._out:
                 self._loop.call_soon(self._flush)
@@ -93,20 +93,20 @@ class Wire(asyncio.Protocol):
         return reply
 
     def close(self) -> None:
-        """Hang up; whoever waits for a reply gets ConnectionLost."""
+        """Close the connection; callers that wait for a reply get ConnectionLost."""
         if self._transport is not None:
             self._transport.abort()
         self._lost("closed")
 
     def verify(self) -> None:
-        """Somebody found the server silent: hang up, unless this connection is just being answered."""
+        """Close the connection after another one got no answer, unless a reply is arriving on this one."""
         since, replies = self._silent_since
         if not self._waiting or (replies == self._replies and self._loop.time() - since > DOUBT_AFTER):
             self.close()
 
     # asyncio.Protocol
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one only in what it does
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one by its behaviour only
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             keep_alive(sock)  # TCP_NODELAY is set by asyncio

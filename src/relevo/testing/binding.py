@@ -19,7 +19,7 @@ _CLOCK_KEY = f"relevo-test-clock-{secrets.token_hex(6)}"
 class bind:  # noqa: N801  # used like a function: `with bind(app) as kit:`
     """While this is entered, the app uses a test server under unique names; gives a `TestKit`.
 
-    Afterwards the app is as before, its namespace is removed, and keys that would never have been removed are an
+    Afterwards the app is as before and its namespace is removed. Keys that would never expire raise an
     AssertionError. Without a `url`, the server is that of `RELEVO_TEST_URL`, else an embedded one.
 
         with bind(app) as kit: ...

@@ -13,7 +13,7 @@ from relevo.store.embedded import server as embedded
 from relevo.store.keys import AppKeys
 from relevo.store.plan import Call
 
-#: Seconds after which the embedded server stops when its test process was killed and could not say so.
+#: Seconds after which the embedded server stops when its test process was killed.
 IDLE = 15.0
 
 
@@ -34,7 +34,7 @@ def server(data_dir: Path | None = None) -> Iterator[str]:
             url, AppKeys("relevo-test", "test", "server"), data_dir=folder, connect_timeout=3, call_timeout=5
         )
         try:
-            presence.run(Call([b"PING"]))  # a connection that stays, so that a pause between tests is not the end
+            presence.run(Call([b"PING"]))  # an open connection keeps the server from stopping between tests
             yield url
         finally:
             presence.close()

@@ -7,16 +7,19 @@ import contextvars
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any
 
+from msgspec import Struct
+
 from relevo.errors import OptionError
-from relevo.pools.pool import Pool
+from relevo.pools.pool import Pool, StillThere
 from relevo.pools.store import Entity
-from relevo.store.plan import Call
+from relevo.store.plan import Ask, Steps
 from relevo.text.legible import short, words_of
-from relevo.upkeep.run import Ask, LockLost, Run
+from relevo.upkeep.run import LockLost, Run
 from relevo.upkeep.store import hold
 
 log = logging.getLogger("relevo.purge")
@@ -36,13 +39,15 @@ class HookCalls:
         self._pool = pool
         self._unanswered = 0
 
-    def is_there(self, entity: Entity) -> Generator[Call[Any] | Ask, Any, bool | None]:
+    def is_there(self, entity: Entity) -> Steps[bool | None]:
         """Whether the entity still exists; None: unknown."""
-        if self._pool.still_there is None:
+        hook = self._pool.still_there
+        if hook is None:
             return True
         if self._unanswered >= PATIENCE:
             return None
-        answer: bool | None = yield Ask(self._pool, entity)
+        one = HookCall(self._pool.name, hook, entity)
+        answer: bool | None = yield Ask(one.call, one.acall)
         if not self._run.dry_run and not (yield hold(self._pool.keys, self._run.me)):
             raise LockLost  # the hook took so long that another purge took over
         self._unanswered = self._unanswered + 1 if answer is None else 0
@@ -52,37 +57,48 @@ class HookCalls:
         return answer
 
 
-def call_hook(ask: Ask) -> bool | None:
-    """Call the hook, blocking."""
-    future = _in_a_thread(_call, ask)
-    try:
-        if not wait([future], ANSWER).done:
-            raise _no_answer()
-        return _answer(future.result())
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # user code may raise anything
-        _log_failure(ask, error)
-        return None
+class HookCall(Struct, frozen=True):
+    """One call of a hook. None where it failed or did not answer."""
 
+    pool: str
+    hook: StillThere
+    entity: Entity
 
-async def acall_hook(ask: Ask) -> bool | None:
-    """Call the hook on the running event loop, or in a thread if it is a plain function, which may block."""
-    limit = asyncio.timeout(ANSWER)
-    try:
-        async with limit:
-            is_async = inspect.iscoroutinefunction(ask.hook)
-            answer = ask.hook(ask.entity) if is_async else await asyncio.wrap_future(_in_a_thread(ask.hook, ask.entity))
-            return _answer(await answer if inspect.isawaitable(answer) else answer)
-    except (Exception, asyncio.CancelledError) as error:  # as above
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():  # this task is cancelled; else something the hook awaited was
-            raise
-        _log_failure(ask, _no_answer() if limit.expired() else error)
-        return None
+    def call(self) -> bool | None:
+        """Call the hook, blocking."""
+        future = _in_a_thread(self._run)
+        try:
+            if not wait([future], ANSWER).done:
+                raise _no_answer()
+            return _answer(future.result())
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # user code may raise anything
+            self._log_failure(error)
+            return None
 
+    async def acall(self) -> bool | None:
+        """Call the hook on the running event loop, or in a thread if it is a plain function, which may block."""
+        limit = asyncio.timeout(ANSWER)
+        try:
+            async with limit:
+                is_async = inspect.iscoroutinefunction(self.hook)
+                in_a_thread = partial(_in_a_thread, self.hook, self.entity)
+                answer = self.hook(self.entity) if is_async else await asyncio.wrap_future(in_a_thread())
+                return _answer(await answer if inspect.isawaitable(answer) else answer)
+        except (Exception, asyncio.CancelledError) as error:  # as above
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # this task is cancelled; else something the hook awaited was
+                raise
+            self._log_failure(_no_answer() if limit.expired() else error)
+            return None
 
-def _call(ask: Ask) -> Any:
-    answer = ask.hook(ask.entity)
-    return asyncio.run(_awaited(answer)) if inspect.isawaitable(answer) else answer
+    def _run(self) -> Any:
+        answer = self.hook(self.entity)
+        return asyncio.run(_awaited(answer)) if inspect.isawaitable(answer) else answer
+
+    def _log_failure(self, error: BaseException) -> None:
+        why = short(f"{type(error).__name__}: {words_of(error)}", 500)
+        log.warning("pool %s: unknown whether %s still exists: %s", self.pool, self.entity.id, why)
+        log.debug("its traceback", exc_info=error)
 
 
 async def _awaited(answer: Any) -> Any:
@@ -119,9 +135,3 @@ def _answer(answer: Any) -> bool:
     if not isinstance(answer, bool):
         raise OptionError(f"still_there must return True or False, found {answer!r:.60}")
     return answer
-
-
-def _log_failure(ask: Ask, error: BaseException) -> None:
-    why = short(f"{type(error).__name__}: {words_of(error)}", 500)
-    log.warning("pool %s: unknown whether %s still exists: %s", ask.pool.name, ask.entity.id, why)
-    log.debug("its traceback", exc_info=error)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from relevo.engine.job_store import readable
 from relevo.engine.lists import known_queues
 from relevo.errors import ServerRefused
-from relevo.store.plan import Call
+from relevo.store.plan import Call, Steps
 from relevo.text.names import is_pool_name
 from relevo.upkeep import store
 from relevo.upkeep.jobs import JobEntry, end_jobs
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 MOST_LOOKS = 2_500
 
 
-def expiring(engine: Engine, offsets: dict[str, int]) -> Generator[Call[Any], Any, int]:
+def expiring(engine: Engine, offsets: dict[str, int]) -> Steps[int]:
     """End expired jobs in queues that no worker has served in the last minute; returns their number.
 
     `offsets`: the position in each long queue at which the last run stopped; updated.
@@ -34,7 +33,7 @@ def expiring(engine: Engine, offsets: dict[str, int]) -> Generator[Call[Any], An
         keys = engine.keys_of(name)
         with suppress(ServerRefused):  # it may be out of reach
             if (yield Call([b"EXISTS", keys.key("contact")])) == 0 and (yield Call([b"EXISTS", keys.key("jobs")])):
-                yield from run.guarded(keys, name, _expiring_queue(run, name, offsets))  # type: ignore[misc]  # no Ask here
+                yield from run.guarded(keys, name, _expiring_queue(run, name, offsets))
     if run.to_relay:
         yield from engine.relay(*run.to_relay)
     return len(run.report().purged)

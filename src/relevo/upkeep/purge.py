@@ -8,31 +8,27 @@ same list. Only one purge of a queue or pool acts at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from relevo.engine.lists import known_queues, listed_pools, listed_queues
 from relevo.engine.workers import queues_served
 from relevo.pools.pool import Pool, pool_of
-from relevo.store.plan import Call
+from relevo.store.plan import Call, Steps
 from relevo.text.names import is_pool_name
-from relevo.upkeep.asking import acall_hook, call_hook
 from relevo.upkeep.entities import purging_entities
 from relevo.upkeep.jobs import purging_jobs
 from relevo.upkeep.orphans import purging_orphans
 from relevo.upkeep.report import PurgeReport, log_report
-from relevo.upkeep.run import Ask, Part, Run
+from relevo.upkeep.run import Part, Run
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
 
 
-Steps: TypeAlias = Generator[Call[Any] | Ask, Any, PurgeReport]
-
-
 def purging(
     engine: Engine, *, dry_run: bool, queue: str | None = None, watch: Callable[[int], None] | None = None
-) -> Steps:
-    """The plan of one run; `performed` also answers its `Ask` steps."""
+) -> Steps[PurgeReport]:
+    """The plan of one run."""
     run = Run(engine, (yield from engine.now_ms()), dry_run=dry_run, watch=watch)
     run.served = yield from queues_served(engine.keys)
     names, pools = yield from _meant(engine, queue)
@@ -68,37 +64,3 @@ def purgeable(engine: Engine) -> Generator[Call[Any], Any, list[str]]:
     """All names to which a run can be limited: queues in use, and pools by both of their names."""
     pools = [pool_of(engine, name) for name in (yield from listed_pools(engine))]
     return [*(yield from known_queues(engine)), *(name for pool in pools for name in (pool.name, pool.queue))]
-
-
-def performed(engine: Engine, plan: Steps) -> PurgeReport:
-    """Execute a run, blocking."""
-    answer: Any = None
-    error: BaseException | None = None
-    while True:
-        try:
-            step = plan.send(answer) if error is None else plan.throw(error)
-        except StopIteration as end:
-            report: PurgeReport = end.value
-            return report
-        answer = error = None
-        try:
-            answer = call_hook(step) if isinstance(step, Ask) else engine.run(step)
-        except BaseException as raised:  # noqa: BLE001  # the plan releases its lock and raises it again
-            error = raised
-
-
-async def aperformed(engine: Engine, plan: Steps) -> PurgeReport:
-    """Execute a run on the running event loop."""
-    answer: Any = None
-    error: BaseException | None = None
-    while True:
-        try:
-            step = plan.send(answer) if error is None else plan.throw(error)
-        except StopIteration as end:
-            report: PurgeReport = end.value
-            return report
-        answer = error = None
-        try:
-            answer = await acall_hook(step) if isinstance(step, Ask) else await engine.arun(step)
-        except BaseException as raised:  # noqa: BLE001  # as above
-            error = raised

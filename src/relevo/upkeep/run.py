@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
 from relevo.errors import StoreError
-from relevo.pools.pool import Pool, StillThere
-from relevo.pools.store import Entity
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Call
+from relevo.store.plan import Steps
 from relevo.upkeep import store
 from relevo.upkeep.locks import unlock
 from relevo.upkeep.report import Held, Purged, PurgeReport, Uncertain
@@ -25,20 +23,7 @@ if TYPE_CHECKING:
 MOST = 10_000
 
 
-class Ask(Struct, frozen=True):
-    """A step that calls the user's hook: does this entity still exist?"""
-
-    pool: Pool
-    entity: Entity
-
-    @property
-    def hook(self) -> StillThere:
-        """The hook to call."""
-        assert self.pool.still_there is not None
-        return self.pool.still_there
-
-
-Part: TypeAlias = Generator[Call[Any] | Ask, Any, None]
+Part: TypeAlias = Steps[None]
 
 
 class Entry(Struct, frozen=True):

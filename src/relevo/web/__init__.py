@@ -1,4 +1,4 @@
-"""The HTTP API: looks at and looks after an app's jobs from anywhere that speaks HTTP.
+"""The HTTP API: reads and controls an app's jobs over HTTP.
 
 `relevo web` serves it; `api(app)` is the same as an ASGI app, to be mounted in your own.
 """
@@ -22,8 +22,8 @@ def api(app: Relevo) -> _ASGI:
 
     >>> site.mount("/relevo", api(app))           # doctest: +SKIP
 
-    It asks for the tokens of the setting `web_tokens`, whatever the site around it asks for; without any it is
-    refused with `ConfigurationError`.
+    Each request needs a token of the setting `web_tokens`, in addition to what the site requires; without tokens this
+    raises `ConfigurationError`.
     """
     needs_extra()
     from relevo.web.asgi import api_of
@@ -34,7 +34,7 @@ def api(app: Relevo) -> _ASGI:
 
 
 def needs_extra() -> None:
-    """Refuse where the packages for this are not installed."""
+    """Raise `ConfigurationError` if the packages of the extra `web` are not installed."""
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401

@@ -1,6 +1,6 @@
-"""Who may do what over HTTP: roles, the tokens that give them, and which requests come from this machine.
+"""Authorization over HTTP: roles, their tokens, and which requests come from this machine.
 
-Pure decisions about what a request says of itself; `web/gate.py` asks them.
+Pure decisions about the contents of a request; `web/gate.py` applies them.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from relevo.errors import OptionError
 SHORTEST_SECRET = 16
 _FORM = "each token is role:name:secret"
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
-#: What may stand behind `Authorization: Bearer`, RFC 6750.
+#: A valid credential after `Authorization: Bearer`, RFC 6750.
 _SECRET = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-#: A `Host` header: a name or an address, perhaps a port, and nothing else that a URL may have.
+#: A `Host` header: a name or an address, with an optional port.
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 _PORTS = {"http": 80, "https": 443}
 
 
 class Role(IntEnum):
-    """What a caller may do. Viewer, operator, admin: each may do what those before it may."""
+    """The rights of a caller. Viewer, operator, admin: each includes those before it."""
 
-    #: Enqueue, and look at the jobs it enqueued; nothing else. It stands apart: no viewer or operator may enqueue.
+    #: Enqueue, and read the jobs it enqueued; nothing else. A separate role: viewers and operators may not enqueue.
     PRODUCER = 0
-    #: Look, but neither at logs nor at tracebacks, which tell of values.
+    #: Read, except logs and tracebacks, which may contain values.
     VIEWER = 1
-    #: Pause, resume, retry, cancel, run: what can be taken back.
+    #: Pause, resume, retry, cancel, run: what can be undone.
     OPERATOR = 2
-    #: Clear, discard, purge, remove: what cannot.
+    #: Clear, discard, purge, remove: what cannot be undone.
     ADMIN = 3
 
     @property
     def label(self) -> str:
-        """As people write it."""
+        """The name of the role in settings and messages."""
         return self.name.lower()
 
 
 class Token(Struct, frozen=True):
-    """Something that lets its holder in. Printing it hides the secret."""
+    """A token of the API. Its repr hides the secret."""
 
     role: Role
     name: str
@@ -61,12 +61,12 @@ class Token(Struct, frozen=True):
         return f"{self.role.label}:{self.name}:***"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """What rich prints, in tracebacks too."""
+        """The repr used by rich, also in tracebacks."""
         return [("role", self.role.label), ("name", self.name)]
 
 
 class Caller(Struct, frozen=True):
-    """The sender of a request that was let in."""
+    """The sender of a request that was admitted."""
 
     name: str
     role: Role
@@ -78,7 +78,7 @@ class Caller(Struct, frozen=True):
 
 
 def token_of(text: Any) -> Token:
-    """A token as it is written in settings; nonsense is refused with `OptionError`, which never holds the secret.
+    """Read a token of the settings. An invalid one raises `OptionError`, whose message never contains the secret.
 
     >>> token_of("operator:ana:correct-horse-battery")
     operator:ana:***
@@ -105,13 +105,13 @@ def token_of(text: Any) -> Token:
 
 
 def caller_of(authorization: str, tokens: Sequence[Token]) -> Caller | None:
-    """Who sends `Authorization: Bearer …`; None: the holder of no token."""
+    """The caller that sent `Authorization: Bearer …`; None: the token is unknown."""
     scheme, _, given = authorization.partition(" ")
     if scheme.lower() != "bearer":
         return None
     found = None
     ours = _digest(given.strip())
-    for token in tokens:  # all of them, each in the same time: how long it takes must not tell how near a guess was
+    for token in tokens:  # compare with all, each in constant time: the duration must not show how close a guess was
         if hmac.compare_digest(ours, _digest(token.secret)):
             found = Caller(token.name, token.role, token.tasks)
     return found
@@ -122,7 +122,7 @@ def _digest(secret: str) -> bytes:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine for itself: localhost, 127.0.0.0/8, ::1."""
+    """Whether a name or an address is a loopback one: localhost, 127.0.0.0/8, ::1."""
     if host.lower().removesuffix(".") == "localhost":
         return True
     try:
@@ -132,15 +132,15 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(header: str) -> str:
-    """The name in a `Host` header, without the port; '': there is none that can be read."""
+    """The name in a `Host` header, without the port; '' if it is missing or invalid."""
     found = _HOST.fullmatch(header)
     return found[1].strip("[]").lower() if found else ""
 
 
 def is_same_origin(origin: str, host: str) -> bool:
-    """Whether a page of this origin was given by the server that the `Host` header names.
+    """Whether a page of this origin was served by the host that the `Host` header names.
 
-    Not the scheme: behind a proxy that ends TLS ours is another one.
+    The scheme is not compared: it differs behind a proxy that terminates TLS.
 
     >>> is_same_origin("https://ops.example.com", "ops.example.com"), is_same_origin("null", "localhost:8420")
     (True, False)

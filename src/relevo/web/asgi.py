@@ -1,4 +1,4 @@
-"""The table of routes as an ASGI app: each request passes the gate, is read, performed, written down and answered."""
+"""The routes as an ASGI app: each request is admitted, parsed, performed, audited and answered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from relevo.app import Relevo
 from relevo.audit.trail import Doing
-from relevo.errors import RelevoError, told
+from relevo.errors import RelevoError, message_of
 from relevo.web.asking import JSON, LINES, PROBLEM, SLASH, arguments
 from relevo.web.connections import most_connections
 from relevo.web.gate import Gate
@@ -27,14 +27,14 @@ from relevo.web.route import Created, Desk, Did, Errands, Lines, Route, Waits
 
 log = logging.getLogger("relevo.web")
 
-#: Some lines, and how many.
+#: Some lines in one piece, and their number.
 Piece = tuple[bytes, int]
 
-#: Bytes of a body besides the arguments of a job, which it may hold.
+#: Bytes of a body in addition to the arguments of a job.
 ROOM = 2**16
-#: Bytes of lines that leave in one piece.
+#: Bytes of lines that are sent in one piece.
 PIECE = 2**16
-#: Answers tell how things stand now, to the one who asked.
+#: Answers are current, and for one caller only: they must not be cached.
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -50,7 +50,7 @@ def refusal(refused: Refused) -> Response:
 
 
 class Shared(NamedTuple):
-    """What all endpoints of an API have together."""
+    """What all endpoints of an API share."""
 
     errands: Errands
     waits: Waits
@@ -58,7 +58,7 @@ class Shared(NamedTuple):
 
 
 class Endpoint:
-    """All that can be asked under one path."""
+    """All methods of one path."""
 
     def __init__(self, app: Relevo, gate: Gate, shared: Shared, routes: Iterable[Route]) -> None:
         self._app = app
@@ -83,11 +83,11 @@ class Endpoint:
         except RelevoError as error:
             as_refused = refusal_of(error)
             if as_refused.status >= 500:
-                log.warning("%s %s: %s", request.method, request.url.path, told(error))
+                log.warning("%s %s: %s", request.method, request.url.path, message_of(error))
             return refusal(as_refused)
         except Exception:
             log.exception("%s %s", request.method, request.url.path)
-            return refusal(Refused(500, "InternalError", "something went wrong here; the log of relevo web tells what"))
+            return refusal(Refused(500, "InternalError", "internal error; the log of relevo web has the details"))
         match found:
             case Streamed():
                 return found
@@ -109,13 +109,13 @@ class Endpoint:
                 doing.tell(found.count, **found.about)
         if isinstance(found, Lines):
             pieces = _pieces(found.lines)
-            first = await anext(pieces, None)  # what cannot be asked for so is refused before an answer begins
+            first = await anext(pieces, None)  # an invalid request is refused before the answer begins
             return Streamed(first, pieces, doing, found.about)
         return found.answer if isinstance(found, Did) else found
 
 
 class Streamed:
-    """An answer of lines, which leave as fast as they are read: no more than a piece of them is held here."""
+    """An answer of lines, sent as fast as they are read: at most one piece is held in memory."""
 
     def __init__(self, first: Piece | None, pieces: AsyncIterator[Piece], doing: Doing, about: dict[str, Any]) -> None:
         self._first = first
@@ -141,14 +141,14 @@ class Streamed:
                         break
                     piece = await anext(self._pieces, None)
         except RelevoError as error:
-            # Without its end, so that whoever reads knows that this is not all.
-            log.warning("%s %s: %s", scope["method"], scope["path"], told(error))
+            # The answer is left without its end, so that the client sees that it is incomplete.
+            log.warning("%s %s: %s", scope["method"], scope["path"], message_of(error))
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _pieces(lines: AsyncIterator[bytes]) -> AsyncIterator[Piece]:
-    """Lines in pieces of some size, each with how many there are in it."""
+    """Lines joined into pieces, each with their number."""
     held, size = [], 0
     async for line in lines:
         held.append(line)
@@ -161,11 +161,11 @@ async def _pieces(lines: AsyncIterator[bytes]) -> AsyncIterator[Piece]:
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] != "http":  # a web socket, which we do not have
+    if scope["type"] != "http":  # a web socket, which is not supported
         await send({"type": "websocket.close", "code": 1000})
         return
     base = scope.get("root_path", "")
-    message = f"there is nothing at {scope['path'].replace(SLASH, '/')!r:.80}; {base}/openapi.json says what there is"
+    message = f"there is nothing at {scope['path'].replace(SLASH, '/')!r:.80}; {base}/openapi.json lists all paths"
     await refusal(Refused(404, "NotFound", message))(scope, receive, send)
 
 
@@ -175,7 +175,7 @@ def api_of(app: Relevo, gate: Gate, routes: Iterable[Route], refusals: Refusals 
     by_path: dict[str, list[Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, []).append(route)
-    # Names may hold slashes, so the longer paths are asked first: `/queues/a/jobs` is not the queue `a/jobs`, which is
+    # Names may contain slashes, so longer paths are matched first: `/queues/a/jobs` is not the queue `a/jobs`, which is
     # `/queues/a%2Fjobs`.
     order = sorted(by_path, key=lambda path: (-path.count("/"), path.count("{")))
     paths = [Path(_matched(path), Endpoint(app, gate, shared, by_path[path])) for path in order]
@@ -188,8 +188,8 @@ def api_of(app: Relevo, gate: Gate, routes: Iterable[Route], refusals: Refusals 
 
 
 def _with_marked_slashes(scope: Scope) -> Scope:
-    """Slashes that were percent-encoded are part of a name, and divide nothing."""
-    raw = scope.get("raw_path") or b""  # not every server gives it
+    """The scope with percent-encoded slashes marked: they are part of a name and do not separate path segments."""
+    raw = scope.get("raw_path") or b""  # not every server provides it
     if b"%2f" not in raw.lower() or unquote(raw.decode("latin-1")) != scope["path"]:
         return scope
     return {**scope, "path": unquote(re.sub("%2f", SLASH, raw.decode("latin-1"), flags=re.IGNORECASE))}

@@ -1,4 +1,4 @@
-"""Forms of what is asked that several routes share, with the limits that hold for all."""
+"""Parameters that several routes share, with their limits."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from relevo.web.route import Desk
 Limit = Annotated[int, Meta(ge=1, le=1000, description="at most so many")]
 Offset = Annotated[int, Meta(ge=0, le=10**9, description="where to begin: `next` of the page before")]
 QueueName = Annotated[str, Meta(max_length=1000, description="only of this queue; without it, of all")]
-DryRun = Annotated[bool, Meta(description="only tell what would be done; say false to do it")]
+DryRun = Annotated[bool, Meta(description="only report what would be done; false: do it")]
 Time = Annotated[str, Meta(max_length=40, description='a time with its zone (ISO 8601), or how long ago: "2h"')]
 Ids = Annotated[list[Annotated[str, Meta(max_length=20)]], Meta(max_length=1000)]
 
 
 class OfQueue(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which queue is meant, where that is not clear."""
+    """The queue, if an id alone is ambiguous."""
 
     queue: QueueName = ""
 
 
 class Dry(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether to do it."""
+    """Whether this is a dry run."""
 
     dry_run: DryRun = True
 
 
 async def queue_in_use(desk: Desk, name: str) -> Queue:
-    """A queue that is in use, or that a task of the code has; a misspelt one is refused, and nothing is left of it."""
+    """A queue that is in use or that a task of the code names; any other is refused, so that no key is created."""
     known = await queues_in_use(desk)
     if name not in known:
         raise not_there("queue in use", name, known)
@@ -43,7 +43,7 @@ async def queue_in_use(desk: Desk, name: str) -> Queue:
 
 
 async def queues_in_use(desk: Desk) -> set[str]:
-    """Names of queues that are in use, or that a task of the code has."""
+    """Names of queues that are in use or that a task of the code names."""
     return {
         *await desk.app.engine.arun(known_queues(desk.app.engine)),
         *(task.options.queue for task in desk.app.tasks.values()),
@@ -51,12 +51,12 @@ async def queues_in_use(desk: Desk) -> set[str]:
 
 
 async def if_named(desk: Desk, name: str) -> str | None:
-    """The queue that was named, which must be in use; None: none was."""
+    """The named queue, which must be in use; None if none was named."""
     return (await queue_in_use(desk, name)).name if name else None
 
 
 def time_of(name: str, text: str) -> datetime | str:
-    """A time with its zone, or a duration, which the Python API reads."""
+    """A time with its zone, or a duration as the Python API takes it."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -67,9 +67,9 @@ def time_of(name: str, text: str) -> datetime | str:
 
 
 def refuse_hidden(*values: Any) -> None:
-    """What was shown as hidden is not sent back as if it were the value."""
+    """Refuse the placeholder of a hidden value where a value is expected."""
     if any(map(_holds_hidden, values)):
-        raise invalid(f"{HIDDEN!r} stands for something that was hidden, and is no value: give the value itself")
+        raise invalid(f"{HIDDEN!r} stands for a hidden value; send the value itself")
 
 
 def _holds_hidden(value: Any) -> bool:

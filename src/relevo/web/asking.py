@@ -28,7 +28,7 @@ _NOTHING = (b"", b"{}", b"null")
 
 
 async def arguments(request: Request, route: Route, most: int) -> dict[str, Any]:
-    """What the handler is called with. `most`: bytes of a body."""
+    """The arguments of the handler. `most`: bytes of a body."""
     given: dict[str, Any] = {name: request.path_params[name].replace(SLASH, "/") for name in route.names}
     query = _query(request, route.query)
     if query is not None:
@@ -131,4 +131,4 @@ async def _lines(request: Request, most: int) -> AsyncIterator[bytes]:
 
 
 def _too_large(message: str) -> Refused:
-    return Refused(413, "TooLarge", message, {"Connection": "close"})  # else the rest of the body would still come
+    return Refused(413, "TooLarge", message, {"Connection": "close"})  # else the rest would still be sent

@@ -1,7 +1,7 @@
-"""Answers to wrong tokens are delayed, the more the more of them come from one address. Good tokens never wait.
+"""Delays the answers to wrong tokens, longer with each one from the same address. Valid tokens never wait.
 
-What this holds is bounded: so many addresses, the longest silent ones are forgotten, and so many delayed answers. A
-further wrong token is answered at once with 429, and costs its sender the connection.
+Memory is bounded: at most so many addresses (the longest inactive are dropped) and so many delayed answers. Beyond
+that a wrong token is answered with 429 at once, and its connection is closed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger("relevo.web")
 
 #: Seconds: of the second wrong token; each further one takes twice as long, up to the longest.
 FIRST, LONGEST = 0.1, 3.0
-#: One wrong token is forgiven after so many seconds without another.
+#: Seconds without another wrong token after which one is no longer counted.
 FORGIVEN_AFTER = 10.0
 #: Addresses that are remembered.
 ADDRESSES = 1024
@@ -46,7 +46,7 @@ class BadTokens:
         seconds = self.seconds(address, time.monotonic())
         if self._delayed >= DELAYED:
             headers = {"Retry-After": str(round(LONGEST)), "Connection": "close"}
-            raise Refused(429, "TooManyRequests", "too many wrong tokens: look which one is sent", headers)
+            raise Refused(429, "TooManyRequests", "too many wrong tokens: check which one is sent", headers)
         self._delayed += 1
         try:
             await asyncio.sleep(seconds)
@@ -54,7 +54,7 @@ class BadTokens:
             self._delayed -= 1
 
     def seconds(self, address: str, now: float) -> float:
-        """Count a wrong token of this address: how long its answer is to be delayed."""
+        """Count a wrong token of this address; the delay of its answer."""
         network = _network(address)
         known = self._counts.setdefault(network, _Count(0.0, now))
         before = max(0.0, known.count - (now - known.at) / FORGIVEN_AFTER)
@@ -63,12 +63,12 @@ class BadTokens:
         if len(self._counts) > ADDRESSES:
             self._counts.popitem(last=False)
         if any(before < mark <= known.count for mark in _LOGGED):
-            log.warning("wrong token from %s, %d of late", network or "the unix socket", known.count)
+            log.warning("wrong token from %s, %d recently", network or "the unix socket", known.count)
         return 0.0 if known.count < 2 else min(LONGEST, FIRST * 2 ** min(known.count - 2, 10))
 
 
 def _network(address: str) -> str:
-    """An address as it is counted: of IPv6 the network, for one host has as many addresses as it likes there."""
+    """An address as it is counted: for IPv6 its network, because one host can use many addresses of it."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

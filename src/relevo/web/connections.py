@@ -1,11 +1,11 @@
-"""How many connections `relevo web` keeps, and for how long.
+"""Limits the number of connections of `relevo web`, and their idle time.
 
-uvicorn closes a connection that is idle after an answer. What it has no limit for is done here: a client that does not
-send its request, or reads no answer; more connections than this process has file descriptors for; and an answer that
-comes before the whole body, which the client could not read if the connection was closed at once.
+uvicorn closes a connection that is idle after an answer. This adds the limits that it lacks: for a client that does
+not send its request or does not read the answer, and for more connections than file descriptors. An answer that comes
+before the whole body keeps the connection open until the client can read it.
 
-A connection that is in no request can be closed when a new one comes, the longest waiting first. Requests never take
-all connections: beyond `most - RESERVE` of them only `/healthz` is answered.
+A new connection may close one without a request, the longest idle first. Requests never take all connections: beyond
+`most - RESERVE` of them only `/healthz` is answered.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from relevo.web.gate import PEER_UID
 from relevo.web.problems import Refused
 from relevo.web.unix_socket import peer_uid
 
-#: Seconds for a request to come with all its headers, counted from its first byte or from the connection. A phone on a
-#: bad network needs two.
+#: Seconds in which a request must arrive with all its headers, from its first byte or from the connection. A phone on
+#: a slow network needs two.
 HEADERS = 10.0
 #: Seconds without a request after an answer: as long as uvicorn keeps them.
 IDLE = 5
-#: Seconds that a body may stand still, and the bytes that make up for a second: a slower client is no client.
+#: Seconds without data of a body, and the bytes that extend the limit by a second: a slower client is refused.
 BODY, BODY_RATE = 20.0, 1024
-#: Seconds in which a client that reads its answer slowly must read 48 KiB of it.
+#: Seconds in which a slow client must read 48 KiB of its answer.
 ANSWER = 30.0
-#: Seconds to go on reading a body after the answer: the client reads that only when it has sent all.
+#: Seconds to continue reading a body after the answer: many clients read only after they have sent everything.
 LINGER = 10.0
-#: Connections that are left to health checks and to clients that have just connected.
+#: Connections reserved for health checks and new clients.
 RESERVE = 16
-#: Connections of one process that are worth having: each may be a request that waits for a job.
+#: Maximum of connections of one process: each may be a request that waits for a job.
 MOST = 1000
-#: Connections that asyncio accepts in one go. It is some turns ahead of what is counted here.
+#: Connections that asyncio accepts in one iteration, before they are counted here.
 ACCEPTED = 16
-#: What is always answered.
+#: The path that is always answered.
 HEALTH = "/healthz"
 
 _CONNECTION = "relevo.connection"
@@ -49,7 +49,7 @@ _CLOSE = (b"connection", b"close")
 
 
 def most_connections() -> int:
-    """Less than half of what this process may open: as many may have been accepted and not be counted yet."""
+    """Less than half of the process's file descriptors: as many connections may be accepted but not counted yet."""
     try:
         from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
     except ImportError:  # Windows
@@ -59,7 +59,7 @@ def most_connections() -> int:
 
 
 class Connections:
-    """The open connections of a server: those in a request are counted, the others stand in line to be closed."""
+    """The open connections of a server: those with a request are counted, the idle ones can be closed."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -67,22 +67,22 @@ class Connections:
         self._serving = 0
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """What makes a connection of these, for uvicorn."""
+        """The protocol factory for uvicorn."""
         return cast("type[asyncio.Protocol]", partial(Connection, self))
 
     def add(self, one: Connection) -> None:
-        """It is open. If it is one too many, the one that waited longest is closed."""
+        """Add an open connection. If there are too many, close the longest idle one."""
         self._waiting[one] = None
         if len(self._waiting) + self._serving > self._most:
             next(iter(self._waiting)).give_up()
 
     def remove(self, one: Connection) -> None:
-        """It is closed, or about to be."""
+        """Remove a connection that is closed or closing."""
         self._waiting.pop(one, None)
 
     @contextmanager
     def request(self, one: Connection) -> Iterator[bool]:
-        """A request is in work: whether there is room for it."""
+        """Count a request while it is handled; whether there is room for it."""
         self._waiting.pop(one, None)
         self._serving += 1
         try:
@@ -111,7 +111,7 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """One connection, which ends by itself if its client does not go on."""
+    """One connection, which closes itself if its client stops."""
 
     def __init__(self, all: Connections, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any) -> None:
         super().__init__(config, server_state, {**app_state, _CONNECTION: self}, _loop)
@@ -123,9 +123,9 @@ class Connection(H11Protocol):
         self._is_closing = False
         self.is_lost = False
 
-    # what asyncio calls
+    # called by asyncio
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request, so long."""
+        """Start the time limit for a request."""
         self._socket = transport
         self.app_state[PEER_UID] = peer_uid(transport.get_extra_info("socket"))
         super().connection_made(cast("asyncio.Transport", _Lingering(transport, self)))
@@ -133,7 +133,7 @@ class Connection(H11Protocol):
         self._all.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request, or of the body of one that was answered."""
+        """Take a part of a request, or drop the rest of a body that was answered."""
         if self._is_closing:
             return
         if self._timer is None and not self._requests:
@@ -141,30 +141,30 @@ class Connection(H11Protocol):
         super().data_received(data)
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """Start the time limit for a client that does not read."""
         super().pause_writing()
         self._is_stalled = True
         self._give(ANSWER)
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """End that time limit."""
         super().resume_writing()
         self._is_stalled = False
         if not self._is_closing:
             self._stop()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed."""
+        """Stop all timers and remove the connection."""
         self.is_lost = True
         self._stop()
         self._all.remove(self)
         super().connection_lost(exc)
 
-    # what requests and the server call
+    # called by requests and by the server
     @contextmanager
     def request(self) -> Iterator[bool]:
-        """A request has come: whether there is room for it."""
-        if not self._is_stalled:  # else it waits for its client to read the answer before
+        """Count the request of this connection; whether there is room for it."""
+        if not self._is_stalled:  # otherwise it waits until the client has read the previous answer
             self._stop()
         self._requests += 1
         try:
@@ -175,7 +175,7 @@ class Connection(H11Protocol):
 
     @property
     def is_closing(self) -> bool:
-        """Whether nothing more is answered."""
+        """Whether no further request is answered."""
         return self._is_closing or self._socket.is_closing()
 
     @property
@@ -184,7 +184,7 @@ class Connection(H11Protocol):
         return self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
 
     def close(self) -> None:
-        """Close it when all is written; if its client still sends, when it has done so, or after some time."""
+        """Close it when all is written; if the client still sends, when that ends or after a time limit."""
         if self.is_closing:
             return
         self._is_closing = True
@@ -212,7 +212,7 @@ class Connection(H11Protocol):
 
 
 class _Lingering:
-    """The transport that uvicorn is given: to close it is to close the connection in good order."""
+    """The transport for uvicorn: `close` closes the connection in order."""
 
     def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
         self._transport = transport
@@ -229,7 +229,7 @@ class _Lingering:
 
 
 class _Body:
-    """Gives the parts of a body; each has the time that is left of `BODY`, and adds to it by its size."""
+    """Receives a body in time: each part must arrive within the rest of `BODY`, which grows with the bytes received."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -245,7 +245,7 @@ class _Body:
             async with asyncio.timeout(self._left):
                 message = await self._receive()
         except TimeoutError:
-            raise Refused(408, "TooSlow", f"the body did not come: {BODY_RATE:,} bytes per second are needed") from None
+            raise Refused(408, "TooSlow", f"the body is too slow: {BODY_RATE:,} bytes per second are needed") from None
         self._has_more = bool(message.get("more_body"))
         earned = len(message.get("body", b"")) / BODY_RATE
         self._left = min(BODY, self._left - (loop.time() - began) + earned)

@@ -1,7 +1,7 @@
-"""Enqueueing over HTTP: a producer needs a token, and no access to the server of the queues.
+"""Enqueueing over HTTP: a producer needs a token, but no access to Redis.
 
-What it may name is what the code of the app registers as tasks. A job carries the name of the token as a tag: by that a
-producer sees the jobs it enqueued, and no others.
+It can name only tasks that the code of the app registers. Each job has the token's name as a tag, so that a producer
+can read the jobs it enqueued, and no others.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from relevo.web.asked import time_of
 from relevo.web.problems import Refused, invalid, not_there, refusal_of
 from relevo.web.route import Created, Desk, create
 
-#: How long an Idempotency-Key stands for the job that was made with it: longer than a client tries again.
+#: How long an Idempotency-Key refers to its job: longer than a client retries.
 KEY_KEPT = "24h"
-#: Jobs of one request; more of them in one call would make others wait.
+#: Maximum of jobs in one request; more would delay other clients.
 BATCH = 100
 
 #: Positional and keyword arguments, as the task takes them.
@@ -57,7 +57,7 @@ class NewJob(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Keyed(Struct, frozen=True):
-    """A request that may be sent again."""
+    """A request that may be repeated."""
 
     key: Annotated[
         str,
@@ -104,7 +104,7 @@ async def enqueue(desk: Desk, task: str, headers: Keyed, body: NewJob) -> Create
 
 
 async def own_job(desk: Desk, id: str, queue: str) -> Job[Any]:
-    """The job, if the caller enqueued it; a job of others is answered as none is."""
+    """The job, if the caller enqueued it; another producer's job is answered like a missing one."""
     queues = {task.options.queue for task in desk.app.tasks.values()}
     for name in sorted(queues & {queue} if queue else queues):
         try:
@@ -119,7 +119,7 @@ async def own_job(desk: Desk, id: str, queue: str) -> Job[Any]:
 
 
 def _task(desk: Desk, name: str) -> Task[Any, Any]:
-    """The task; what a producer may not enqueue is refused whether it exists or not."""
+    """The task; one that the producer may not enqueue is refused whether it exists or not."""
     if not desk.caller.may_enqueue(name):
         allowed = " ".join(desk.caller.tasks)
         message = f"{desk.caller.name} may enqueue {allowed}, and not {name!r:.80}"
@@ -134,7 +134,7 @@ def _task(desk: Desk, name: str) -> Task[Any, Any]:
 
 
 def _options(key: str, body: NewJob) -> dict[str, Any]:
-    """Those that are given, for `.using(…)`. A name is held for as long as `unique` says, or a key is kept."""
+    """The given options, for `.using(…)`. A name is held for `unique`, or as long as an Idempotency-Key is kept."""
     found = {
         "priority": body.priority,
         "delay": body.delay,
@@ -147,7 +147,7 @@ def _options(key: str, body: NewJob) -> dict[str, Any]:
 
 
 def _check(key: str, body: NewJob) -> None:
-    """Refuse what contradicts itself."""
+    """Refuse contradictory options."""
     if body.jobs is not None:
         if body.args or body.kwargs:
             raise invalid("jobs: each has its own args and kwargs; leave out those beside it", argument="jobs")
@@ -159,9 +159,9 @@ def _check(key: str, body: NewJob) -> None:
 
 
 def _name(caller: Caller, task: str, key: str, body: NewJob, call: Call, index: int = 0) -> str:
-    """The name that a job holds, so that there is no second one; '': none, or as its task says.
+    """The unique name of the job; '': none, or as its task defines.
 
-    It begins with the name of the producer: what one of them holds keeps out no job of others.
+    It begins with the producer's name, so that producers cannot block each other.
     """
     if key:
         return f"{_tag(caller)}:key:{key}:{index}"
@@ -171,7 +171,7 @@ def _name(caller: Caller, task: str, key: str, body: NewJob, call: Call, index: 
 
 
 def _read(task: Task[Any, Any], given: Arguments, place: str = "") -> Call:
-    """The arguments, if they fit the task; `place`: where in the request they stand."""
+    """The arguments, checked against the task; `place`: their position in the request."""
     try:
         return task.signature.decode_given(_encode(given.args), _encode(given.kwargs))
     except PayloadError as error:
@@ -181,7 +181,7 @@ def _read(task: Task[Any, Any], given: Arguments, place: str = "") -> Call:
 
 
 async def _enqueue(task: Task[Any, Any], call: Call, key: str, name: str) -> Job[Any]:
-    """Enqueue one call, or find the job that holds its name."""
+    """Enqueue one call, or return the job that holds its name."""
     args, kwargs = call
     job = await (task.using(name=name) if name else task).aenqueue(*args, **kwargs)
     if key and not job.created and not await _is_same(job, task, call):
@@ -190,7 +190,7 @@ async def _enqueue(task: Task[Any, Any], call: Call, key: str, name: str) -> Job
 
 
 async def _is_same(job: Job[Any], task: Task[Any, Any], call: Call) -> bool:
-    """Whether a job is of this call, as far as it is known: a done one keeps no large arguments."""
+    """Whether a job belongs to this call, as far as known: a done job keeps no large arguments."""
     try:
         info = await job.ainfo()
     except UnknownJob:  # its record has ended, and its name is still held
@@ -200,7 +200,7 @@ async def _is_same(job: Job[Any], task: Task[Any, Any], call: Call) -> bool:
 
 
 def _tag(caller: Caller) -> str:
-    """What a job carries that came over HTTP. It stands before names, too: no producer can hold one of others."""
+    """The tag of jobs that this producer enqueued, also the prefix of their names."""
     return f"http:{caller.name}"
 
 

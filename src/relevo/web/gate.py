@@ -1,8 +1,8 @@
-"""The gate: who a request comes from, and whether that one may do what is asked.
+"""Authentication and authorization of requests.
 
-The bearer of a token is let in, and on a unix socket without tokens the user that this process runs as; no one else
-is. A token that was made at the start is for this machine: a request that brings it must come from here, name this
-machine as its host, and pass no proxy.
+A request needs a token; on a unix socket without tokens, the user of this process needs none. A token that was made at
+the start is valid on this machine only: its request must come from a loopback address, name a loopback host, and not
+pass a proxy.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from relevo.web.access import Caller, Role, Token, caller_of, host_of, is_loopba
 from relevo.web.bad_tokens import BadTokens
 from relevo.web.problems import Refused
 
-#: In the state of a request on a unix socket: the number of the user at its other end.
+#: Key in the state of a request on a unix socket: the uid of the peer.
 PEER_UID = "relevo.peer_uid"
 _HOW = "set RELEVO_WEB_TOKENS=admin:NAME:SECRET and send it as `Authorization: Bearer SECRET`"
-#: Set by proxies, as everything is that begins with x-forwarded-: the request comes from elsewhere.
+#: Headers that proxies set, besides x-forwarded-*: the request comes from another machine.
 _FORWARDED = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"})
 
 
 class Gate:
-    """Knows the tokens, and how many wrong ones came of late.
+    """Admits requests by their tokens, and delays answers to wrong ones.
 
-    `is_local`: the tokens are for this machine only. `owner`: who the user at the other end of a unix socket is, if it
-    is the one that this process runs as.
+    `is_local`: the tokens are for this machine only. `owner`: the caller on a unix socket, if it is the user that this
+    process runs as.
     """
 
     def __init__(self, tokens: Sequence[Token], *, is_local: bool = False, owner: Caller | None = None) -> None:
@@ -49,7 +49,7 @@ class Gate:
         producers: bool = False,
         authorization: str | None = None,
     ) -> Caller:
-        """Who it is, if they may; else `Refused` with 401 or 403. `producers`: it is open to producers, too."""
+        """The caller, if its role suffices; otherwise `Refused` with 401 or 403. `producers`: producers may, too."""
         given = asked.headers.get("authorization", "") if authorization is None else authorization
         caller = self._peer(asked) or await self._bearer(given, _address(asked))
         if self._is_local:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from relevo import __version__
+from relevo.version import __version__
 from relevo.web.access import Role
 from relevo.web.asking import JSON, LINES, PROBLEM
 from relevo.web.problems import Problem
@@ -28,7 +28,7 @@ _PROBLEMS = {
     "404": "not found",
     "405": "this path has another method",
     "408": "the body did not come in time",
-    "409": "the state of the thing does not allow it",
+    "409": "the state of the object does not allow it",
     "413": "the body is too large",
     "415": "the content type of the body is not JSON",
     "422": "the request does not have the expected form",
@@ -129,7 +129,7 @@ def _answers(route: Route, schema: Schema) -> dict[str, Any]:
     content = _content(route.answers, schema)
     if not route.creates:
         return {"200": {"description": "done", "content": content}}
-    where = {"description": "where to look at it; of several there is none", "schema": {"type": "string"}}
+    where = {"description": "where to read it; absent if several were created", "schema": {"type": "string"}}
     answer = {"headers": {"Location": where}, "content": content}
     return {"200": {"description": "it was there already", **answer}, "201": {"description": "made", **answer}}
 

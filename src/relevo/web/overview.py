@@ -1,4 +1,4 @@
-"""What concerns the app as a whole over HTTP: who asks, its workers, what operators did."""
+"""Routes about the whole app: the caller, health, workers, the audit trail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relevo.web.route import Desk, get
 
 
 class Me(Struct, frozen=True):
-    """Who asks, and what about."""
+    """The caller, and the app."""
 
     name: str
     role: str
@@ -24,20 +24,20 @@ class Me(Struct, frozen=True):
 
 
 class Cached(Struct, frozen=True, forbid_unknown_fields=True):
-    """How fresh it must be."""
+    """Whether a cached report will do."""
 
-    cached: Annotated[bool, Meta(description="what a worker found last, if the setting `health` is on")] = False
+    cached: Annotated[bool, Meta(description="the last report of a worker, if the setting `health` is on")] = False
 
 
 class Workers(Struct, frozen=True):
-    """Workers that live, and ids of those that fell silent without a goodbye in the last 15 minutes."""
+    """Live workers, and ids of those that stopped reporting without a shutdown in the last 15 minutes."""
 
     workers: list[WorkerInfo]
     silent: list[str]
 
 
 class Newest(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many, of which time, by whom, of which kind, and done to which app."""
+    """Filters of the audit trail."""
 
     limit: Limit = 50
     since: Time = ""
@@ -49,13 +49,13 @@ class Newest(Struct, frozen=True, forbid_unknown_fields=True):
 
 @get("/me")
 async def me(desk: Desk) -> Me:
-    """Who you are here, and which app this is."""
+    """Your name and role, and the app."""
     return Me(desk.caller.name, desk.caller.role.label, desk.app.name, desk.app.settings.env)
 
 
 @get("/queue/health")
 async def health(desk: Desk, query: Cached) -> Health:
-    """Whether all is well with the app, and why not: every queue, looked at now."""
+    """The health of the app and its causes: every queue, measured now."""
     return await desk.app.ahealth(cached=query.cached)
 
 

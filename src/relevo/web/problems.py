@@ -17,7 +17,7 @@ from relevo.errors import (
     StoreError,
     UnknownJob,
     UnknownSchedule,
-    told,
+    message_of,
 )
 from relevo.text.nearest import did_you_mean
 
@@ -61,7 +61,7 @@ class Refused(Exception):
     @property
     def problem(self) -> Problem:
         """The body of the answer."""
-        message = told(self)
+        message = message_of(self)
         return Problem(self.error, message, self.status, message, self.argument)
 
 
@@ -84,7 +84,7 @@ def refusal_of(error: RelevoError) -> Refused:
     # The documented name, not that of a subclass inside the store.
     name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "relevo.errors")
     headers = {"Retry-After": RETRY_AFTER} if status == 503 else None
-    return Refused(status, name, told(error), headers, argument=getattr(error, "argument", ""))
+    return Refused(status, name, message_of(error), headers, argument=getattr(error, "argument", ""))
 
 
 def misfit(error: ValidationError, known: Iterable[str]) -> Refused:
@@ -104,10 +104,10 @@ def invalid(message: str, *, argument: str = "") -> Refused:
 
 
 def not_there(what: str, name: str, known: Iterable[str] = ()) -> Refused:
-    """404: there is no such thing."""
+    """404: the object does not exist."""
     return Refused(404, "NotFound", f"there is no {what} {name!r:.80}{did_you_mean(name, known)}")
 
 
 def conflict(message: str) -> Refused:
-    """409: it cannot be done to this thing as it is."""
+    """409: the state of the object does not allow it."""
     return Refused(409, "Conflict", message)

@@ -1,4 +1,4 @@
-"""Requests that were refused for who sent them are in the audit trail: some at once, then few an hour, with a count."""
+"""Writes requests that were refused for lack of rights to the audit trail: some at once, then a few an hour."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from relevo.audit.store import REFUSED
 from relevo.web.problems import Refused
 from relevo.web.route import Errands
 
-#: Entries that may come at once, and seconds until there is room for another. They are kept apart from the deeds, which
-#: no number of them displaces; that their stream is not written all the time is for the server's sake, and the log's.
+#: Entries of a burst, and seconds until another is allowed, to spare the server and the log. They have their own
+#: stream, so that they displace no entry of the audit trail.
 AT_ONCE, EVERY = 20, 180.0
-#: No token or a wrong one, not for this role or this machine, too many wrong ones.
+#: Statuses: token missing or wrong, role or machine not allowed, too many wrong tokens.
 _STATUSES = (401, 403, 429)
 
 
 class Refusals:
-    """Writes them down after they were answered. An entry counts those before it for which there was no room."""
+    """Writes the entries after the answers. An entry has the number of refusals skipped before it."""
 
     def __init__(self, app: Relevo) -> None:
         self._app = app
@@ -33,7 +33,7 @@ class Refusals:
         self._is_waiting = False
 
     def note(self, asked: HTTPConnection, place: str, refused: Refused) -> None:
-        """A request was refused. `place`: as the table has it, for names in a path are the sender's own words."""
+        """Note a refused request. `place`: the path of its route, as names in the actual one come from the sender."""
         if refused.status not in _STATUSES:
             return
         self._unwritten += 1

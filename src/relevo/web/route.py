@@ -165,8 +165,9 @@ class Route(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The operation id, for generated clients: `queues_pause`."""
-        return f"{self.handler.__module__.rpartition('.')[2]}_{self.handler.__name__}"
+        """The operation id, for generated clients: the path's fixed parts and the handler, as in `queues_pause`."""
+        words = [part.partition(".")[0] for part in self.path.split("/") if part and not part.startswith("{")]
+        return "_".join(words if words[-1] == self.handler.__name__ else [*words, self.handler.__name__])
 
     @property
     def changes(self) -> bool:

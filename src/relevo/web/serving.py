@@ -18,22 +18,22 @@ from relevo.web.site import site
 
 #: Seconds that SIGTERM leaves to requests under way.
 GRACE = 10
-#: Connections that the system keeps until they are accepted; one more finds a unix socket busy.
+#: Backlog of connections not accepted yet; beyond it a unix socket answers "busy".
 BACKLOG = 1024
 
 
 class Server(uvicorn.Server):
-    """uvicorn's, which has one number for how many connections wait and how many are accepted in one go."""
+    """uvicorn with separate limits for the backlog and for connections accepted in one iteration."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
+        """Start to listen."""
         await super().startup(sockets)
         for one in sockets or ():
             one.listen(BACKLOG)
 
 
 def check(app: Relevo, host: str) -> None:
-    """Refuse to be open to others without tokens that were made for them."""
+    """Refuse to listen on a public address without configured tokens."""
     if not app.settings.web_tokens and not is_loopback(host):
         raise ConfigurationError(
             f"--host {host}: others could reach this, and a token that is made at the start is for this machine. Set "
@@ -43,7 +43,7 @@ def check(app: Relevo, host: str) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """The socket to listen on, before anything is said to be served."""
+    """Bind the socket to listen on, before the address is printed."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=BACKLOG)
@@ -54,7 +54,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def server(app: Relevo, gate: Gate, *, log_level: str) -> Server:
-    """What answers requests."""
+    """The uvicorn server of the app."""
     connections = Connections(most_connections())
     config = uvicorn.Config(
         connections.limited(site(app, gate)),
@@ -64,7 +64,7 @@ def server(app: Relevo, gate: Gate, *, log_level: str) -> Server:
         lifespan="off",
         ws="none",
         server_header=False,
-        # The gate asks where a request really comes from; a header may say anything.
+        # The gate needs the real address of the peer; a header may contain anything.
         proxy_headers=False,
         backlog=ACCEPTED,
         timeout_keep_alive=IDLE,
@@ -75,7 +75,7 @@ def server(app: Relevo, gate: Gate, *, log_level: str) -> Server:
 
 
 def _without_queries(record: logging.LogRecord) -> bool:
-    """What is searched for, and the token of the first page, are in no log."""
+    """Remove queries from the access log: they may hold search terms and the token of the start page."""
     if isinstance(record.args, tuple):
         record.args = tuple(one.partition("?")[0] if isinstance(one, str) else one for one in record.args)
     return True
@@ -83,7 +83,7 @@ def _without_queries(record: logging.LogRecord) -> bool:
 
 def serve(app: Relevo, gate: Gate, listening: socket.socket, *, log_level: str, is_ready: Callable[[], None]) -> None:
     """Answer requests until SIGTERM or Ctrl-C."""
-    # uvicorn raises the signal again when it is done: that is the end that was asked for, and no failure.
+    # uvicorn raises the signal again when it is done: a requested end, not a failure.
     signal.signal(signal.SIGTERM, lambda *_: None)
     is_ready()
     server(app, gate, log_level=log_level).run(sockets=[listening])

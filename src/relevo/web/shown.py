@@ -1,4 +1,4 @@
-"""What of jobs, schedules and dead letters is shown to whom: secrets to nobody, tracebacks to operators."""
+"""Masks jobs, schedules and dead letters for HTTP: secrets always, tracebacks for viewers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from relevo.pools.store import Dead
 from relevo.schedules.handle import ScheduleInfo
 from relevo.text.masking import DEEPEST, HIDDEN, masked, masked_call, masked_text
 
-#: What every `Failure` says. Whatever says all of it is taken for one, wherever a handler passed it on to.
+#: The required fields of `Failure`. A mapping that has them all is treated as one, wherever a handler passed it on.
 _OF_FAILURES = [field.name for field in msgspec.structs.fields(Failure) if field.required]
 
 
 def shown_job(app: Relevo, info: JobInfo, *, all: bool = True) -> JobInfo:
-    """The job as it may be shown. Without `all`, to one who may not see tracebacks either."""
-    # What a job gets from those before it comes first, and is not among its arguments yet.
+    """The job without secrets; without `all`, also without tracebacks."""
+    # Results of parents come first and are not among the arguments yet.
     is_fed = bool(info.workflow) or ":" in info.queue
     given, named = _opened(app, info.args, all), _opened(app, info.kwargs, all)
     args, kwargs = _arguments(app, info.queue, info.task, given, named, is_fed=is_fed, all=all)
@@ -37,12 +37,12 @@ def shown_job(app: Relevo, info: JobInfo, *, all: bool = True) -> JobInfo:
 
 
 def shown_text(app: Relevo, text: str) -> str:
-    """What a job wrote as it may be shown."""
+    """Text written by a job, without secrets."""
     return masked_text(text, app.settings.mask)
 
 
 def shown_letter(app: Relevo, letter: Dead, *, all: bool = True) -> Dead:
-    """The dead letter of a pool as it may be shown."""
+    """The dead letter of a pool without secrets."""
     marked = app.settings.mask
     return msgspec.structs.replace(
         letter,
@@ -53,7 +53,7 @@ def shown_letter(app: Relevo, letter: Dead, *, all: bool = True) -> Dead:
 
 
 def shown_schedule(app: Relevo, info: ScheduleInfo, *, all: bool = True) -> ScheduleInfo:
-    """The schedule as it may be shown."""
+    """The schedule without secrets."""
     given, named = _opened(app, info.args, all), _opened(app, info.kwargs, all)
     args, kwargs = _arguments(app, info.queue, info.task, given, named, is_fed=False, all=all)
     return msgspec.structs.replace(info, args=args, kwargs=kwargs)
@@ -69,7 +69,7 @@ def _arguments(
 ) -> tuple[Any, Any]:
     task = app.engine.task_for(queue, target)
     if task is None and not all:
-        # Which of its arguments its authors marked, and what is in which place, is known where its code is.
+        # Which arguments are marked as secret, and their positions, is known only where the code is.
         return args and [HIDDEN] * len(args), kwargs and dict.fromkeys(kwargs, HIDDEN)
     marked = _marked(app, queue, target)
     places = task.signature.places if task else []
@@ -97,7 +97,7 @@ def _shown_progress(progress: Progress, marked: tuple[str, ...]) -> Progress:
 
 
 def _opened(app: Relevo, value: Any, all: bool, deeper: int = DEEPEST) -> Any:
-    """A value in which failures tell no more of a job than may be shown of the job itself."""
+    """A value in which each failure is masked like the job it describes."""
     match value:
         case Mapping() | list() | tuple() if deeper == 0:
             return HIDDEN
@@ -115,10 +115,10 @@ def _is_failure(value: dict[str, Any]) -> bool:
 
 
 def _shown_failure(app: Relevo, failure: dict[str, Any], all: bool) -> dict[str, Any]:
-    """What a failure handler is given, with what it tells of the failed job hidden as that job's task wants it."""
+    """The argument of a failure handler, masked by the rules of the failed job's task."""
     args, kwargs = failure.get("args"), failure.get("kwargs")
-    # It does not say whether the job was fed by others, so its arguments may stand one place further on. Of an unknown
-    # task nobody sees any: whoever may see more looks at the failed job.
+    # A failure does not record whether results of parents came first, so positions may be shifted by one. Arguments of
+    # an unknown task are all hidden; operators can read the failed job itself.
     shown = _arguments(
         app,
         failure["queue"],
@@ -128,14 +128,14 @@ def _shown_failure(app: Relevo, failure: dict[str, Any], all: bool) -> dict[str,
         is_fed=True,
         all=False,
     )
-    told = {**failure, **{name: one for name, one in zip(("args", "kwargs"), shown, strict=True) if name in failure}}
+    found = {**failure, **{name: one for name, one in zip(("args", "kwargs"), shown, strict=True) if name in failure}}
     if all:
-        return told
+        return found
     attempts = failure.get("attempts")
     if isinstance(attempts, list):
-        told["attempts"] = [_silenced(one) if isinstance(one, dict) else one for one in attempts]
-    return _silenced(told)
+        found["attempts"] = [_silenced(one) if isinstance(one, dict) else one for one in attempts]
+    return _silenced(found)
 
 
-def _silenced(told: dict[str, Any]) -> dict[str, Any]:
-    return {**told, "traceback": HIDDEN} if told.get("traceback") else told
+def _silenced(found: dict[str, Any]) -> dict[str, Any]:
+    return {**found, "traceback": HIDDEN} if found.get("traceback") else found

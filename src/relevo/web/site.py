@@ -1,4 +1,4 @@
-"""What `relevo web` serves: the API under /api/v1, metrics, a sign of life, and a page that says what is here."""
+"""The site of `relevo web`: the API under /api/v1, /metrics, /healthz, and a start page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from relevo.web.problems import Refused
 from relevo.web.refusals import Refusals
 from relevo.web.table import ROUTES
 
-#: The page runs nothing and is shown in no frame.
+#: The page runs no scripts and may not be framed.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 _PAGE = """\
 <!doctype html>
@@ -35,16 +35,16 @@ _BELONGS = """\
 The token in the address of this page is that of <b>{name}</b>, with the role <b>{role}</b>. Send it to the API as
 <code>Authorization: Bearer TOKEN</code>; only this page takes it from an address.\
 """
-#: The address of the page may hold a token: no other server and no cache is to hear of it.
+#: The address of the page may contain a token, so it is neither cached nor sent as a referrer.
 _PAGE_HEADERS = {**HEADERS, "Content-Security-Policy": _POLICY, "Referrer-Policy": "no-referrer"}
 
 
 def site(app: Relevo, gate: Gate) -> Router:
-    """Everything that is served for an app."""
+    """All that is served for an app."""
     refusals = Refusals(app)
 
     async def page(request: Request) -> Response:
-        """What is here. With ?token=, as `relevo web` prints it at the start, whether that is a good one."""
+        """The start page. With ?token=, as `relevo web` prints it, also whether that token is valid."""
         status, about, headers = 200, _WITHOUT, _PAGE_HEADERS
         if (token := request.query_params.get("token")) is not None:
             try:
@@ -58,11 +58,11 @@ def site(app: Relevo, gate: Gate) -> Router:
         return HTMLResponse(_PAGE.format(app=escape(app.name), base=base, token=about), status, headers)
 
     async def healthz(_: Request) -> Response:
-        """The process lives and answers. It asks the server nothing: a restart of this process would not mend that."""
+        """Answers while the process lives. Redis is not asked: restarting this process would not repair it."""
         return PlainTextResponse("ok\n", headers=HEADERS)
 
     async def scrape(request: Request) -> Response:
-        """For Prometheus, which sends a token as every client does."""
+        """Metrics for Prometheus, which needs a token like every client."""
         try:
             await gate.admit(request, Role.VIEWER)
         except Refused as refused:

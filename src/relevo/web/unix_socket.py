@@ -17,8 +17,8 @@ from relevo.errors import ConfigurationError
 def listening_at(path: Path) -> Iterator[socket.socket]:
     """The socket, of mode 0600 from its beginning; it is removed at the end if it is still this one.
 
-    What a killed process left there is replaced; anything else is refused: a file, a link, a socket of another user or
-    of a process that lives. So is a directory in which others could put a socket of theirs in its place.
+    The socket of a killed process is replaced; anything else is refused: a file, a link, a socket of another user or of
+    a live process, and a directory in which other users could replace the socket.
     """
     if not hasattr(socket, "SO_PEERCRED"):
         raise ConfigurationError("--unix: this system does not tell who is at the other end; use a port and its token")
@@ -38,7 +38,7 @@ def listening_at(path: Path) -> Iterator[socket.socket]:
 
 
 def peer_uid(connected: socket.socket) -> int | None:
-    """The number of the user at the other end; None: it is no unix socket."""
+    """The uid of the peer; None: it is no unix socket."""
     if connected.family != socket.AF_UNIX:
         return None
     credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)  # pid, uid, gid
@@ -66,7 +66,7 @@ def _remove_stale(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink()
             return
-        except TimeoutError:  # its queue is full: it is in use
+        except TimeoutError:  # its backlog is full: it is in use
             pass
     raise _refused(path, "another process listens there; stop it, or choose another path")
 
@@ -75,7 +75,7 @@ def _bind(path: Path) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
-        listening.bind(str(path))  # follows no link: where one stands, the address is in use
+        listening.bind(str(path))  # does not follow links: a link means that the address is in use
         listening.listen()
     except OSError:
         listening.close()

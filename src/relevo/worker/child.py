@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from relevo.app import Relevo
+from relevo.engine.duty import Duty
 from relevo.errors import RelevoError, StoreError
 from relevo.store.server_facts import gather
 from relevo.store.server_verdicts import Level, judge
@@ -137,21 +138,21 @@ async def work(app: Relevo, order: Order) -> int:
     if order.word_fd >= 0:
         os.write(order.word_fd, msgspec.json.encode(contact_of(app, worker)) + b"\n")
         os.close(order.word_fd)
-    duties = [asyncio.create_task(_watch_memory(worker, order.max_memory))] if order.max_memory else []
+    if order.max_memory:
+        worker.add_duty(MemoryDuty(worker, order.max_memory))
     if order.pulse and ledger is not None:
-        duties.append(asyncio.create_task(Pulse(app.engine, ledger).run(), name="relevo pulse"))
+        worker.add_duty(Pulse(app.engine, ledger))
     log.info(
         "worker %s: app %s, queues %s, %d at once", worker.id, app.name, ", ".join(worker.queues), worker.concurrency
     )
     # Imported objects are never freed; frozen, they are not scanned by the garbage collector.
     gc.collect()
     gc.freeze()
-    duties.append(asyncio.create_task(_warn_of_an_ill_server(app)))
+    warning = asyncio.create_task(_warn_of_an_ill_server(app))
     try:
         await worker.run()
     finally:
-        for duty in duties:
-            duty.cancel()
+        warning.cancel()
         await app.aclose()
     log.info("worker %s has stopped: %d done, %d failed", worker.id, worker.done, worker.failed)
     return START_ANEW if worker.wants_recycling else STOPPED
@@ -163,13 +164,23 @@ def _stop_with_supervisor(fd: int, loop: asyncio.AbstractEventLoop, worker: Work
     loop.call_soon_threadsafe(worker.stop)
 
 
-async def _watch_memory(worker: Worker, most_mib: int) -> None:
-    while True:
-        await asyncio.sleep(2)
+class MemoryDuty(Duty[float]):
+    """Lets the worker restart when it uses too much memory."""
+
+    name = "memory"
+    interval = 2.0
+
+    def __init__(self, worker: Worker, most_mib: int) -> None:
+        self._worker = worker
+        self._most_mib = most_mib
+
+    async def run_once(self) -> float:
+        """Compare; returns the MiB in use."""
         used = _resident_mib()
-        if used > most_mib and not worker.is_stopping:
-            log.warning("memory: %d MiB used, %d allowed; the worker restarts", used, most_mib)
-            worker.start_anew()
+        if used > self._most_mib and not self._worker.is_stopping:
+            log.warning("memory: %d MiB used, %d allowed; the worker restarts", used, self._most_mib)
+            self._worker.start_anew()
+        return used
 
 
 def _resident_mib() -> float:

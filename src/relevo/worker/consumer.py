@@ -337,7 +337,7 @@ class Consumer:
         if not step_ms:
             return
         self._worker.step_log.say(self.queue, step_ms)
-        self._worker.say_presence()
+        self._worker.register_again()
         self._called.set()
         if step_ms < 0 and (missing := self._clock.missing(step_ms)):
             self._repair = self._loop.create_task(self._set_back(missing, now_ms), name=f"relevo clock {self.queue}")

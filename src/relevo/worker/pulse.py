@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
-from relevo.errors import StoreError
+from relevo.engine.duty import Duty
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:
@@ -18,21 +16,18 @@ EVERY = 2.0
 FRESH = 3 * EVERY
 
 
-class Pulse:
+class Pulse(Duty[None]):
     """The pulse as a duty."""
+
+    name = "pulse"
+    interval = EVERY
+    first = 0.0
 
     def __init__(self, engine: Engine, ledger: Ledger) -> None:
         self._driver = engine.client.driver()
         self._ledger = ledger
 
-    async def run(self) -> None:
-        """Ping the server and record each answer, until cancelled."""
-        while True:
-            with contextlib.suppress(StoreError):
-                await self.run_once()
-            await asyncio.sleep(EVERY)
-
     async def run_once(self) -> None:
-        """Ping once."""
+        """Ping the server and record its answer."""
         await self._driver.perform(Call([b"PING"]), patience=0)
         self._ledger.pulse()

@@ -1,20 +1,18 @@
 """Wait and run times of jobs, summed in memory and written to the server every few seconds.
 
-Adding costs a job well under a microsecond. A killed worker loses unwritten sums of about `WRITE_EVERY` seconds, which
+Adding costs a job well under a microsecond. A killed worker loses unwritten sums of about five seconds, which
 is acceptable for statistics.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import random
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from relevo.engine.duty import Duty
 from relevo.engine.ids import looks_like_id, made_ms
 from relevo.errors import StoreError
 from relevo.metrics.timing_store import PART, measure
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     from relevo.worker.consumer import Consumer
     from relevo.worker.run import Run
 
-#: Seconds between two writes of one worker: scrapes come every 15 or more.
-WRITE_EVERY = 5.0
 #: Tasks of one queue with their own sums here; the store has a lower limit.
 MOST_TASKS = 200
 
@@ -89,15 +85,28 @@ class Timings:
                 raise
 
 
-async def write_now_and_then(consumers: Sequence[Consumer], driver: AsyncDriver) -> None:
-    """Write the sums of all consumers until cancelled."""
-    while True:
-        await asyncio.sleep(WRITE_EVERY * random.uniform(0.8, 1.2))
-        await write_all(consumers, driver)
+class TimingsDuty(Duty[None]):
+    """Writes the sums of all consumers; they are kept while the server cannot be reached."""
 
+    name = "timings"
+    #: Scrapes come every 15 seconds or more.
+    interval = 5.0
 
-async def write_all(consumers: Sequence[Consumer], driver: AsyncDriver) -> None:
-    """Write the sums of all consumers; they are kept while the server cannot be reached."""
-    for consumer in consumers:
-        with contextlib.suppress(StoreError):
-            await consumer.timings.write(driver)
+    def __init__(self, consumers: Sequence[Consumer], driver: AsyncDriver) -> None:
+        self._consumers = consumers
+        self._driver = driver
+
+    async def run_once(self) -> None:
+        """Write them."""
+        failed: StoreError | None = None
+        for consumer in self._consumers:
+            try:
+                await consumer.timings.write(self._driver)
+            except StoreError as error:  # queues of a cluster may be on other nodes
+                failed = error
+        if failed is not None:
+            raise failed
+
+    async def close(self) -> None:
+        """Write the last ones."""
+        await self.run_once()

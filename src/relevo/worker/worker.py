@@ -9,23 +9,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from relevo.bus.aftermath import Aftermath
 from relevo.bus.bus import Bus
+from relevo.engine.duty import Duty, repeat
 from relevo.engine.engine import Engine, HasEngine
 from relevo.engine.ids import Ids
-from relevo.engine.key_format import agreeing
-from relevo.errors import ConfigurationError, OptionError, StoreError, UnfitServer, UntrustedDirectory
-from relevo.health.duty import HealthDuty
-from relevo.schedules.firing import registering_all
+from relevo.engine.offers_store import Known
+from relevo.engine.workers import WorkerInfo
+from relevo.errors import ConfigurationError, FormatError, OptionError, StoreError, UnfitServer, UntrustedDirectory
 from relevo.store.aio import AsyncDriver
 from relevo.text.names import is_bus_name
-from relevo.upkeep.deadline_duty import DeadlineDuty
-from relevo.upkeep.purge_duty import PurgeDuty
+from relevo.version import __version__
 from relevo.worker import capture
 from relevo.worker import kill_points as faults
 from relevo.worker.bell import Bell
@@ -33,13 +34,15 @@ from relevo.worker.consumer import Consumer
 from relevo.worker.intake import Intake
 from relevo.worker.lease_renewer import LeaseRenewer
 from relevo.worker.ledger import Ledger
-from relevo.worker.presence import Presence
+from relevo.worker.presence import ListsDuty, Presence, Registration
 from relevo.worker.runner import Runner
 from relevo.worker.server_clock import StepLog
-from relevo.worker.time_limits import TimeLimits
-from relevo.worker.timings import write_all, write_now_and_then
+from relevo.worker.time_limits import NotesDuty, TimeLimits
+from relevo.worker.timings import TimingsDuty
 
 log = logging.getLogger("relevo.worker")
+
+P = TypeVar("P")
 
 #: Jobs are claimed ahead for this many seconds of work, so that a fast worker never waits for the server; no more than
 #: the server hands out in about a millisecond, for nobody else is served meanwhile.
@@ -90,7 +93,8 @@ class Worker:
         self.intake = Intake(engine, self.id)
         if any(map(is_bus_name, self.queues)):
             engine.part(Bus).worker = self.id  # what is sent from here may want to come back here
-        self.aftermath = Aftermath(engine)
+        self._parts: dict[type[Any], Any] = {}
+        self.aftermath = self.part(Aftermath)
         self.consumers: list[Consumer] = []
         self.step_log = StepLog()
         self.is_stopping = False
@@ -111,7 +115,11 @@ class Worker:
         self._stop_fast = asyncio.Event()
         self._runner: Runner | None = None
         self._time_limits: TimeLimits | None = None
-        self._presence: Presence | None = None
+        #: it was made known before its first claim
+        self.is_registered = False
+        #: its repeated jobs: its own, those of the features, those added
+        self.duties: list[Duty[Any]] = []
+        self._added: list[Duty[Any]] = []
         self._bells: list[Bell] = []
         self._threads = _positive("threads", settings.threads if threads is None else threads)
         # With nothing but plain functions, what threads cannot start would only be kept from other workers.
@@ -162,45 +170,103 @@ class Worker:
         )
         runner.ledger = self._ledger
         self.consumers = [Consumer(self, queue, number, driver) for number, queue in enumerate(self.queues)]
-        time_limits = self._time_limits = TimeLimits(runner, self.consumers, self._on_hanging)
-        renewer = LeaseRenewer(self.engine, runner, self.consumers, time_limits)
-        presence = self._presence = Presence(self)
+        self._time_limits = TimeLimits(runner, self.consumers, self._on_hanging)
+        self.duties = [*self._own_duties(driver), *(one for give in self.engine.duties for one in give(self))]
+        renewer = LeaseRenewer(self.engine, runner, self.consumers, self._time_limits)
         with capture.Installed(forward=True):
-            try:
-                await self.register()
-                await presence.announce()
-            except StoreError as error:
-                log.warning("the server is away at the start: %s", error)  # the consumers go on trying
+            await self._register()
             renewer.start()
             consumers = [self._guard(consumer.run, f"consumer {consumer.queue}") for consumer in self.consumers]
-            self._bells = self._make_bells(driver, presence)
-            duties = [self._guard(bell.run, "bell") for bell in self._bells]
-            duties += [self._guard(time_limits.run, "time limits"), self._guard(presence.run, "presence")]
-            duties.append(self._guard(HealthDuty(self).run, "watcher"))
-            duties += [self._guard(duty, name) for name, duty in presence.on_the_bus()]
-            duties.append(self._guard(partial(write_now_and_then, self.consumers, driver), "timings"))
-            duties.append(self._guard(DeadlineDuty(self.engine, self.id).run, "deadlines"))
-            if self.engine.settings.purge != "off":
-                duties.append(self._guard(PurgeDuty(self.engine, self.id).run, "purge"))
+            self._bells = self._make_bells(driver)
+            beside = [self._guard(bell.run, "bell") for bell in self._bells]
+            beside += [self._guard(partial(self._repeat, duty), duty.name) for duty in self.duties]
             try:
                 await self._stop.wait()
                 await self._wind_down(consumers)
             finally:
                 renewer.stop()
-                for task in (*consumers, *duties):
+                for task in (*consumers, *beside):
                     task.cancel()
-                await asyncio.gather(*consumers, *duties, return_exceptions=True)
+                await asyncio.gather(*consumers, *beside, return_exceptions=True)
                 runner.close()
-                await write_all(self.consumers, driver)
-                with contextlib.suppress(StoreError):
-                    await presence.leave()
+                for duty in reversed(self.duties):
+                    with contextlib.suppress(StoreError):
+                        await duty.close()
         if self._given_up is not None:
             raise self._given_up
 
-    def _make_bells(self, driver: AsyncDriver, presence: Presence) -> list[Bell]:
+    # duties
+    def add_duty(self, duty: Duty[Any]) -> None:
+        """Repeat this as well, once it runs."""
+        self._added.append(duty)
+
+    def _own_duties(self, driver: AsyncDriver) -> list[Duty[Any]]:
+        """Those of every worker. The first ones make it known; they are closed last."""
+        assert self._time_limits is not None
+        known = [Registration(self), Presence(self), ListsDuty(self)]
+        notes = NotesDuty(self.runner, self.consumers)
+        return [*known, self._time_limits, notes, TimingsDuty(self.consumers, driver), *self._added]
+
+    async def _register(self) -> None:
+        """Make the worker known before it claims its first job: jobs may be waiting for its offers."""
+        registrations = [duty for duty in self.duties if duty.is_registration]
+        try:
+            for duty in registrations:
+                await duty.run_once()
+            self.is_registered = True
+        except StoreError as error:
+            log.warning("the server is away at the start: %s", error)  # the consumers go on trying
+            for duty in registrations:
+                duty.hurry()
+
+    def register_again(self) -> None:
+        """Make the worker known again now: the server may have lost its entries, or its clock was set."""
+        for duty in self.duties:
+            if duty.is_registration:
+                duty.hurry()
+
+    async def _repeat(self, duty: Duty[Any]) -> None:
+        try:
+            await repeat(duty)
+        except FormatError as error:
+            self.give_up(error)
+
+    def part(self, kind: type[P]) -> P:
+        """The state of a feature for this worker, such as `worker.part(Aftermath)`; made when first asked for."""
+        found = self._parts.get(kind)
+        if found is None:
+            found = self._parts.setdefault(kind, cast("Callable[[Worker], P]", kind)(self))
+        return cast("P", found)
+
+    def known(self, queue: str) -> Known:
+        """The targets that it can run for a queue."""
+        offer = self.intake.offer(queue)
+        return Known(offer.build, offer.text)
+
+    def about(self) -> WorkerInfo:
+        """Its record for the list of workers, with its counters now."""
+        return WorkerInfo(
+            self.id,
+            socket.gethostname(),
+            os.getpid(),
+            self.queues,
+            self.concurrency,
+            self.started_ms,
+            self.in_hand,
+            self.done,
+            self.failed,
+            __version__,
+        )
+
+    def _make_bells(self, driver: AsyncDriver) -> list[Bell]:
         if self.engine.client.source.is_cluster:  # keys of different slots cannot be read together
-            return [Bell(driver, self.id, [consumer], presence.say_again) for consumer in self.consumers]
-        return [Bell(driver, self.id, self.consumers, presence.say_again)]
+            return [Bell(driver, self.id, [consumer], self._on_bell_open) for consumer in self.consumers]
+        return [Bell(driver, self.id, self.consumers, self._on_bell_open)]
+
+    def _on_bell_open(self, was_open: bool) -> None:
+        if was_open:  # the server may be another one, without our entries
+            self.engine.forget_lists()
+        self.register_again()
 
     @staticmethod
     def _guard(duty: Callable[[], Any], name: str) -> asyncio.Task[None]:
@@ -231,28 +297,14 @@ class Worker:
         except (StoreError, TimeoutError) as error:
             log.debug("the server could not be checked: %s", error)
 
-    def say_presence(self) -> None:
-        """Say soon that the worker lives, and what it knows."""
-        if self._presence is not None:
-            self._presence.say_soon()
-
-    async def register(self) -> None:
-        """Put its queues and schedules on the lists by which they are found, if we get along with their keys."""
-        kept = [self.engine.own_keys, *([self.engine.bus_keys] if any(map(is_bus_name, self.queues)) else [])]
-        for keys in kept:
-            await self.engine.client.arun(agreeing(keys), patience=0)
-        for queue in self.queues:
-            await self.engine.client.arun(self.engine.list_served(queue), patience=0)
-        await self.register_schedules()
-
     async def _wind_down(self, consumers: list[asyncio.Task[None]]) -> None:
         """Leave the lists, finish or hand back what is in hand, and tell what became of it."""
         runner, grace = self.runner, self.engine.settings.grace
         self.is_stopping = runner.is_closing = True
         runner.ask_to_pause()
-        if self._presence is not None:
+        for duty in reversed(self.duties):
             with contextlib.suppress(StoreError):
-                await self._presence.stop_serving()
+                await duty.withdraw()
         if faults.ACTIVE:
             faults.at("stopping")
         for consumer in self.consumers:
@@ -331,13 +383,6 @@ class Worker:
     def _on_hanging(self) -> None:
         log.error("too many threads hang; the worker starts anew")
         self.start_anew()
-
-    async def register_schedules(self) -> None:
-        """Register what code and settings name."""
-        try:
-            await self.engine.client.arun(registering_all(self.engine), patience=0)
-        except ConfigurationError as error:
-            log.error("%s", error)
 
 
 def _positive(what: str, value: Any) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from relevo.engine.context import current_job
+from relevo.engine.dependents import forget, gate_of, needs_of
 from relevo.engine.edges import Edge, edges_of, label
 from relevo.engine.handle import Job
 from relevo.engine.ids import LENGTH
@@ -21,7 +22,6 @@ from relevo.engine.push import NewJob, chunks, push_rich
 from relevo.errors import ConfigurationError, OptionError
 from relevo.store.plan import Call
 from relevo.workflows import store as flows
-from relevo.workflows.dependents import forget, gate_of, needs_of
 from relevo.workflows.steps import Step
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from relevo.engine.carried import bag
 from relevo.engine.edges import GATE, Edge
 from relevo.engine.ids import LENGTH
 from relevo.engine.job_store import record_of
+from relevo.engine.outbox import VERIFIERS
 from relevo.engine.push import NewJob
 from relevo.engine.signed_ends import Input, late_proof, verify_late, verify_record
 from relevo.signing import Signer
@@ -195,6 +196,9 @@ def verify_failure(
         error = f"there is no record of job {member} in that state"
     assert home.signer is not None
     return error or verify_record(home.signer, member, record)
+
+
+VERIFIERS[WORKFLOW] = verify_failure
 
 
 def _verify_joined(queue: QueueKeys, id: str, member: str, place: str) -> Call[str]:

@@ -10,6 +10,7 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from relevo.engine.dependents import gate_of, needs_of
 from relevo.engine.edges import Edge, Policy, label
 from relevo.engine.job import Envelope, Proof, write
 from relevo.engine.outbox import hear, opened, start_letter
@@ -20,7 +21,6 @@ from relevo.store.plan import Call
 from relevo.telemetry import making
 from relevo.workflows import graph as graphs
 from relevo.workflows import store as flows
-from relevo.workflows.dependents import gate_of, needs_of
 from relevo.workflows.graph import Node
 from relevo.workflows.steps import Flow, Step
 from relevo.workflows.store import Plan, founding

@@ -339,7 +339,7 @@ class Workflow(Generic[R]):
         """`retry` for async code."""
         return await self._engine.arun(self._retry())
 
-    def _retry(self) -> Generator[Call[Any], Any, int]:
+    def _retry(self) -> Steps[int]:
         flow = yield from self._closely()
         told: list[Report] = []
         for one in _members(flow):

@@ -14,7 +14,7 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
       backlog    int   jobs that may wait here
       discard    word  old: the oldest is dropped; new: new events are not stored
       keep_ms    int   how long the counters live without traffic
-                       then per event: id, priority, tenant, weight, tier, task, ms its `made` entry is kept, body
+                       then per event: id, priority, tenant, weight, tier, conversation, ms its `made` entry is kept, body
 GIVES per event: 1 stored, 2 stored in the place of an older one, 0 it is or was stored, -1 there is no room ]]
 -- @include engine/accept_call
 -- @include store/now
@@ -61,7 +61,7 @@ end
 local reply, stored, lost, queued = {}, 0, 0, redis.call('HLEN', jobs) - redis.call('ZCARD', running)
 for i = 7, #ARGV, 8 do
   local id, priority, tenant, weight = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local tier, task = ARGV[i + 4], ARGV[i + 5]
+  local tier, conversation = ARGV[i + 4], ARGV[i + 5]
   local code
   if known(id) then code = 0
   elseif queued < backlog then
@@ -75,9 +75,9 @@ for i = 7, #ARGV, 8 do
     redis.call('ZADD', ready, place(priority, tenant, weight), id)
     stored = stored + 1
     if tier ~= '' then redis.call('HINCRBY', stats, 'tier:' .. tier, 1) end
-    if task ~= '' then
-      redis.call('ZADD', made .. ':' .. task, now, id)
-      redis.call('PEXPIRE', made .. ':' .. task, ARGV[i + 6])
+    if conversation ~= '' then
+      redis.call('ZADD', made .. ':' .. conversation, now, id)
+      redis.call('PEXPIRE', made .. ':' .. conversation, ARGV[i + 6])
     end
   end
   reply[#reply + 1] = code

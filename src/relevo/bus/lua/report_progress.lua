@@ -17,13 +17,13 @@ if was_done then return 1 end
 -- @include engine/place_waiting
 -- @include engine/tally
 -- @include engine/stick_to_worker
-local known = redis.call('HMGET', carried .. ':' .. callback, 'life', 'place', 'task', 'prefer')
+local known = redis.call('HMGET', carried .. ':' .. callback, 'life', 'place', 'conversation', 'prefer')
 if known[1] ~= 'waits' or not redis.call('ZSCORE', waiting, callback) or redis.call('HEXISTS', jobs, id) == 1 then return 0 end
 local priority, _, weight, _, tenant = place_in(known[2])
-local task_ms, task = string.match(known[3] or '', '^(%d+) (.+)$')
-if task then
-  redis.call('ZADD', made .. ':' .. task, now, id)
-  redis.call('PEXPIRE', made .. ':' .. task, task_ms)
+local known_ms, conversation = string.match(known[3] or '', '^(%d+) (.+)$')
+if conversation then
+  redis.call('ZADD', made .. ':' .. conversation, now, id)
+  redis.call('PEXPIRE', made .. ':' .. conversation, known_ms)
 end
 redis.call('HSET', jobs, id, body)
 tally('enqueued', 1)

@@ -12,7 +12,7 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
       fail_ms    int   TTL of the record of a job that fails
       timeout_ms  int  how long it waits
       prefer     text  the worker it should run on if that is alive, and the lease; '': any
-      task task_ms     its conversation, and how long its `made` entry is kept; '': none
+      conversation known_ms  its conversation, and how long its `made` entry is kept; '': none
       body       json  the job for a reply
       late       json  the job for its deadline; '': the same
       interim    json  the job for an interim report, up to the report; '': none wanted
@@ -32,10 +32,10 @@ if late ~= '' then redis.call('HSET', bag, 'else', late) end
 if interim ~= '' then redis.call('HSET', bag, 'interim', interim) end
 redis.call('ZADD', waiting, now, id)
 post(id .. '.late', 'timeout 1 deadline\n>b0:' .. id .. queue .. '\n', now + timeout_ms)
-if task ~= '' then
-  redis.call('ZADD', made .. ':' .. task, now, id)
-  redis.call('PEXPIRE', made .. ':' .. task, task_ms)
-  redis.call('HSET', bag, 'task', task_ms .. ' ' .. task)
+if conversation ~= '' then
+  redis.call('ZADD', made .. ':' .. conversation, now, id)
+  redis.call('PEXPIRE', made .. ':' .. conversation, known_ms)
+  redis.call('HSET', bag, 'conversation', known_ms .. ' ' .. conversation)
 end
 tally('enqueued', 1)
 if redis.call('ZRANGE', errands, 0, 0)[1] == id .. '.late' then -- an idle worker has its alarm set for a later time, or for none

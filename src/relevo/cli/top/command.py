@@ -61,7 +61,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, again and again."""
+    """Read and draw until it is stopped."""
     screen = Screen()
     with closing(target.find(args)) as app:
         if args.once or args.json or not screen.is_live:
@@ -90,7 +90,7 @@ def _watch(screen: Screen, app: Relevo, every: float) -> None:
         while True:
             try:
                 after = app.engine.client.run(looking(app), patience=0)
-            except StoreError as error:  # part of what is watched: show it and look again
+            except StoreError as error:  # an outage is part of the display: show it and try again
                 replace(partial(screen.line, str(error), "bold red"))
             else:
                 found = paces(before, after)

@@ -16,7 +16,7 @@ from relevo.queues import store as queues
 from relevo.queues.queue import JobRow, row_of
 from relevo.queues.running import Longest, longest
 from relevo.queues.store import Listed, QueueStats
-from relevo.store.plan import Ahead, Call
+from relevo.store.plan import Ahead, Steps
 from relevo.store.server_facts import engine, info
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Look(Struct, frozen=True):
     failures: list[JobLook]
     #: How many jobs run.
     running_in_all: int = 0
-    #: Of how many the start was read. If that is not all of them, another one may have run for longer.
+    #: Number of them whose start was read. If that is not all, another job may have run for longer.
     running_looked_at: int = 0
 
     @property
@@ -84,8 +84,8 @@ class Pace(Struct, frozen=True):
     failed: float = 0.0
 
 
-def looking(app: Relevo) -> Generator[Call[Any] | Ahead[Any], Any, Look]:
-    """Ask the server for everything: a fixed number of calls for each queue, however many jobs it holds."""
+def looking(app: Relevo) -> Steps[Look]:
+    """Read everything: a fixed number of calls for each queue, however many jobs it holds."""
     about: Mapping[str, str] = yield info()
     now_ms = yield from app.engine.now_ms()
     names = yield from listed_queues(app.engine)

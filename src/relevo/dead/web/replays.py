@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from relevo.dead.replay import Replay
 from relevo.dead.replay_store import MOST
 from relevo.dead.web.letters import Which, about, filters
-from relevo.errors import RelevoError, told
+from relevo.errors import RelevoError, message_of
 from relevo.limits.web import Changed
 from relevo.web.access import Role
 from relevo.web.problems import conflict
@@ -69,7 +69,7 @@ async def _lead(desk: Desk, lead: Lead, deed: str, retried: int, details: dict[s
                 return await lead(seen)
         except RelevoError as error:
             if first.done():  # else the request reports the error
-                log.warning("replay %s, which continued after its answer: %s", first.result().id, told(error))
+                log.warning("replay %s, which continued after its answer: %s", first.result().id, message_of(error))
             raise
 
     leading = desk.errands.go(led())

@@ -24,48 +24,43 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
                        then per job: id, body
 GIVES how many were stored ]]
 local LEVEL = 8796093022208 -- as in engine/include/fair_tags.lua
--- The mark of the empty tenant never lags behind its level's clock (engine/turn.lua sees to that), so that its next tags are one
--- addition away.
-local function next_tag(n)
-  local last = redis.call('HINCRBY', clock, priority .. ':', 64 * n)
-  if last >= LEVEL then
-    last = LEVEL - 1
-    redis.call('HSET', clock, priority .. ':', string.format('%.0f', last))
-  end
-  return last
-end
-local function known(id) -- only for repeated calls: ids are made by the client and never used twice
-  return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1
-end
 
 -- @include engine/accept_call
 if was_done then return 0 end
+-- The mark of the empty tenant never lags behind its level's clock (engine/turn.lua sees to that), so that its next tags are one
+-- addition away. No function of this script is made before it is needed: most calls store one job and wake no worker.
+local level = priority .. ':'
 if #ARGV == 7 then
   local id, body = ARGV[6], ARGV[7]
-  if is_repeated and known(id) then return 0 end
+  -- asked only of repeated calls: ids are made by the client and never used twice
+  if is_repeated and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1) then return 0 end
   redis.call('HSET', jobs, id, body)
-  if redis.call('HINCRBY', stats, 'enqueued', 1) == 1 then redis.call('PEXPIRE', stats, keep_ms) end
+  if redis.call('HINCRBY', stats, 'enqueued', '1') == 1 then redis.call('PEXPIRE', stats, keep_ms) end
   local waiting = redis.call('ZPOPMAX', idle)
-  if not waiting[1] then
-    redis.call('ZADD', ready, priority * LEVEL + next_tag(1), id)
-    return 1
-  end
-  -- @include store/now
-  -- @include engine/wake_worker
-  local worker = is_believed(waiting[2]) and waiting[1] or wake()
-  local ahead = worker and redis.call('EXISTS', ready, limits, parking)
-  if ahead and ahead > 0 and redis.call('EXISTS', ready) == 0 then
-    -- @include limits/is_bound
-    if not is_bound(body) then ahead = 0 end
-  end
-  if ahead == 0 then
-    redis.call('ZADD', running, now + lease_ms, id)
-    redis.call('HSET', claims, id, '1 ' .. worker .. ' ' .. now)
-    ring(worker, 'j' .. id .. body)
-  else
-    redis.call('ZADD', ready, priority * LEVEL + next_tag(1), id)
+  local worker
+  if waiting[1] then
+    -- @include store/now
+    -- @include engine/wake_worker
+    worker = is_believed(waiting[2]) and waiting[1] or wake()
+    local ahead = worker and redis.call('EXISTS', ready, limits, parking)
+    if ahead and ahead > 0 and redis.call('EXISTS', ready) == 0 then
+      -- @include limits/is_bound
+      if not is_bound(body) then ahead = 0 end
+    end
+    if ahead == 0 then
+      redis.call('ZADD', running, now + lease_ms, id)
+      redis.call('HSET', claims, id, '1 ' .. worker .. ' ' .. now)
+      ring(worker, 'j' .. id .. body)
+      return 1
+    end
     if worker then ring(worker, '') end
   end
+  local tag = redis.call('HINCRBY', clock, level, '64')
+  if tag >= LEVEL then
+    tag = LEVEL - 1
+    redis.call('HSET', clock, level, string.format('%d', tag))
+  end
+  redis.call('ZADD', ready, priority * LEVEL + tag, id)
   return 1
 end
 
@@ -75,7 +70,7 @@ local jobs_given, from, to = ARGV, 6, #ARGV
 if is_repeated then
   jobs_given, from, to = {}, 1, 0
   for i = 6, #ARGV, 2 do
-    if not known(ARGV[i]) then
+    if redis.call('HEXISTS', jobs, ARGV[i]) == 0 and redis.call('EXISTS', ended .. ':' .. ARGV[i]) == 0 then
       jobs_given[to + 1], jobs_given[to + 2] = ARGV[i], ARGV[i + 1]
       to = to + 2
     end
@@ -84,7 +79,12 @@ end
 local stored = (to - from + 1) / 2
 if stored == 0 then return 0 end
 redis.call('HSET', jobs, unpack(jobs_given, from, to))
-local tag, entries = priority * LEVEL + next_tag(stored) - 64 * stored, {}
+local last = redis.call('HINCRBY', clock, level, 64 * stored)
+if last >= LEVEL then
+  last = LEVEL - 1
+  redis.call('HSET', clock, level, string.format('%d', last))
+end
+local tag, entries = priority * LEVEL + last - 64 * stored, {}
 for i = 1, stored do
   tag = tag + 64
   -- as text: the server would print the number with 17 digits, for three times the cost

@@ -1,8 +1,8 @@
 """The data directory of an embedded server, opened once and used through its descriptor.
 
-The server obeys what it finds there, so the directory must belong to this user and be closed to others, and its files
-must be plain files of its own. Names are looked up in the open directory and links are never followed: what another
-user puts in the place of the directory after the check is not used.
+The server executes what it reads there, so the directory must belong to this user and be closed to others, and its
+files must be plain files of this user. Names are looked up in the open directory and links are never followed: a
+directory that another user puts in its place after the check is not used.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class DataDirectory:
         os.close(self.fd)
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """A descriptor of one of its files, which only this user may read once it is made here."""
-        try:  # not blocking: a pipe in the place of a file would wait for its other end
+        """A descriptor of one of its files; a new file is readable by this user only."""
+        try:  # not blocking: opening a pipe in the place of a file would wait for its writer
             flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             fd = os.open(name, flags, 0o600, dir_fd=self.fd)
         except OSError as error:

@@ -70,9 +70,10 @@ def _in_wheel(package: str, *parts: str) -> str | None:
 
 def engine_of(binary: str) -> Engine:
     """Which engine a program is."""
+    command = [binary, "--version"]
     try:
-        told = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
-        text = told.stdout + told.stderr
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+        text = ended.stdout + ended.stderr
     except (OSError, subprocess.SubprocessError) as error:
         text = str(error)
     if found := re.search(r"(\w+) server v=(\d+\.\d+\.\d+)", text):
@@ -89,8 +90,8 @@ def engine_of(binary: str) -> Engine:
 def refusal(made_by: Engine | None, engine: Engine) -> str | None:
     """Why this engine must not open data made by that one; None if it may.
 
-    Data moves up only. An older server does not just fail: Redis 6.2 looks past the `appendonlydir`
-    of its successors and starts empty, as if every job had been lost.
+    Data moves up only. An older server does not just fail: Redis 6.2 ignores the `appendonlydir`
+    of later versions and starts empty, as if every job had been lost.
     """
     new = _ordered(engine)
     if new < ((7, 2) if engine.engine == "valkey" else (6, 2)):
@@ -112,7 +113,7 @@ def _ordered(engine: Engine) -> tuple[int, ...]:
 
 
 def recorded(directory: DataDirectory) -> Engine | None:
-    """Which engine made the data, so far as the directory tells; None if there is no data yet."""
+    """The engine that wrote the data, as recorded in the directory; None if there is no data yet."""
     modern, old = directory.has("appendonlydir"), directory.has("appendonly.aof")
     if not modern and not old:
         return None
@@ -141,5 +142,5 @@ def check_engine(directory: DataDirectory, engine: Engine, binary: str) -> None:
         raise EmbeddedServerError(
             f"{binary} must not be started on {directory.path}: {reason}. {advice}. Nothing was started or changed."
         )
-    # Before the start and not after it: a crash in between must leave the stricter record.
+    # Before the start, not after it: a crash in between must leave the stricter record.
     directory.write("engine.json", msgspec.json.encode(engine))

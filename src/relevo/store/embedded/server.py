@@ -1,20 +1,20 @@
-"""The embedded server: one real Valkey or Redis per data directory, started by whoever needs it first.
+"""The embedded server: one real Valkey or Redis per data directory, started by the first process that needs it.
 
 There is no pid file to trust. The file `server.lock` is flocked by the starter, and the descriptor is
 inherited by the supervisor (`supervisor.py`) and by the server, so the lock is held exactly
-as long as one of them lives, also after `kill -9`. Whoever gets the lock starts the server; everybody
-else waits until the unix socket answers. The supervisor ends the server when nobody has been connected for
-a while; a client that meets that moment sees its connection close and calls `ensure` again.
+as long as one of them lives, also after `kill -9`. The process that gets the lock starts the server; all
+others wait until the unix socket answers. The supervisor stops the server after a time without clients; a client
+that connects at that moment sees its connection close and calls `ensure` again.
 
-The directory is opened once and used through its descriptor (`embedded_directory.py`); one that this user neither made
+The directory is opened once and used through its descriptor (`directory.py`); one that this user neither made
 nor trusts is refused before anything in it is used.
 
-    <data_dir>/identity        by which this user's records know the directory (embedded_trust.py)
+    <data_dir>/identity        names the directory in this user's records (trust.py)
                server.lock     the lock
                server.sock     the socket, unless the path is too long for one
                server.conf     written anew at each start
                server.log      and server.log.1
-               engine.json     which engine made the data: it must never be opened by a lesser one
+               engine.json     which engine wrote the data: an older one must never open it
                appendonlydir/  the data
 """
 
@@ -43,8 +43,8 @@ from relevo.store.embedded.supervisor import CONNECTION_NAME
 from relevo.store.peers import check_peer
 
 LOG_LIMIT_BYTES = 5_000_000
-MOST_STARTS = 5  # of one call: a server that ends each time, after it listened, does so because of its data
-LOADING_PATIENCE = 10  # times the time-out: a server that says it is reading its data is not stuck
+MOST_STARTS = 5  # per call: a server that stops each time after it listened does so because of its data
+LOADING_PATIENCE = 10  # times the time-out: a server that reports that it loads its data is not stuck
 
 CONFIGURATION = """\
 port 0
@@ -86,13 +86,13 @@ _DATA = ("engine.json", "appendonlydir", "appendonly.aof")
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
-    """What is known of the server of one data directory; `clients` does not count our own connections."""
+    """The state of the server of one data directory; `clients` does not count our own connections."""
 
     running: bool
     data_dir: str
     #: None: there is no directory.
     trusted: bool | None
-    #: Why it is not trusted, and what to do.
+    #: Why the directory is not trusted, and what to do.
     refusal: str
     socket: str
     pid: int | None
@@ -125,7 +125,7 @@ def ensure(
     data = place_of(data_dir)
     address = socket_path(data)
     began, nap = time.monotonic(), 0.001
-    starts: list[int] = []  # where in the log each of them begins
+    starts: list[int] = []  # offset in the log at which each start begins
     while True:
         with embedded_trust.open_trusted(data, timeout=timeout, record=record) as directory:
             if (answer := _ping(address)) == "up":
@@ -236,7 +236,7 @@ def status(data_dir: Path) -> ServerStatus:
 
 
 def _start(directory: DataDirectory, address: Path, lock: int, timeout: float, idle_timeout: float, binary: str) -> int:
-    """Leave a supervisor with its server behind, and say where its log begins. Only for the holder of the lock."""
+    """Start a supervisor with its server; the offset of its log. Only for the holder of the lock."""
     data = directory.path
     refuse_network_disk(data)
     directory.check_files()
@@ -266,11 +266,11 @@ def _start(directory: DataDirectory, address: Path, lock: int, timeout: float, i
     try:
         code = launch.wait(timeout)  # until the server listens; the supervisor stays behind
     except subprocess.TimeoutExpired:
-        code = 0  # the server is slow, and `ensure` tells so
+        code = 0  # the server is slow; `ensure` reports that
     finally:
         launch.kill()
         launch.wait()
-    if code not in (0, 128 + signal.SIGKILL):  # killed from outside: the next round starts another
+    if code not in (0, 128 + signal.SIGKILL):  # killed from outside: the next iteration starts another
         raise _refused_data(directory, written) or EmbeddedServerError(
             f"The embedded server of {data} ended while it was starting, with code {code}. {_log_tail(directory)}"
         )
@@ -320,7 +320,7 @@ def _refused_data(directory: DataDirectory, since: int) -> EmbeddedServerError |
 
 
 def _python() -> str:
-    """An interpreter to run the supervisor; inside uWSGI and frozen programs `sys.executable` is none."""
+    """The interpreter for the supervisor; inside uWSGI and frozen programs `sys.executable` is another program."""
     for path in (sys.executable, str(Path(sys.prefix, "bin", "python3")), shutil.which("python3")):
         if path and Path(path).name.startswith(("python", "pypy")) and os.access(path, os.X_OK):
             return path
@@ -331,13 +331,13 @@ def _python() -> str:
 
 
 def _quoted(path: Path) -> str:
-    """The path as a word of the server's configuration, whatever bytes it has."""
+    """The path quoted for the server's configuration, whatever bytes it has."""
     safe = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-"
     return '"' + "".join(chr(byte) if byte in safe else f"\\x{byte:02x}" for byte in os.fsencode(path)) + '"'
 
 
 def _log(directory: DataDirectory, since: int) -> str:
-    """The log from there on, but no more of it than its end."""
+    """The log from this offset on, at most its last part."""
     with open(directory.open("server.log"), "rb") as log:
         log.seek(max(since, log.seek(0, os.SEEK_END) - 100_000))
         return log.read().decode(errors="replace")
@@ -367,7 +367,7 @@ def _no_answer(directory: DataDirectory, address: Path, answer: str, waited: flo
     return EmbeddedServerError(f"{text} {_log_tail(directory)}")
 
 
-# The conversation: three commands, so no client library
+# Three commands, so no client library
 
 
 def _ping(address: Path) -> str:

@@ -1,6 +1,6 @@
-"""Own one embedded server: start it, stop it when nobody uses it, and never outlive it or be outlived.
+"""Own one embedded server: start it, stop it when it is not used, and end together with it.
 
-Run by `relevo.store.embedded.server` as `python -I -S embedded_supervisor.py LOCK_FD DIR_FD BINARY SOCKET IDLE_S`,
+Run by `relevo.store.embedded.server` as `python -I -S supervisor.py LOCK_FD DIR_FD BINARY SOCKET IDLE_S`,
 with stdout and stderr on the server's log. The command returns 0 as soon as the server listens, or the
 server's exit code if it ended before; the supervisor itself stays behind. It lives as long as the server
 does, so it imports only small parts of the standard library and nothing of relevo.
@@ -64,7 +64,7 @@ class Watch:
         self._connections_seen = -1
 
     def busy(self) -> bool:
-        """Whether anybody is connected, or was since the last look. Unknown counts as busy."""
+        """Whether a client is connected, or was since the last check. Unknown counts as busy."""
         try:
             info = self._info()
             if int(info["process_id"]) != self._server_pid:
@@ -93,7 +93,7 @@ class Watch:
 
 
 def supervise(lock_fd: int, binary: str, conf: str, path: str, idle_s: float, starter: int) -> None:
-    """Run the server to its end; tell the starter, by one byte into its pipe, how the start went."""
+    """Run the server to its end; send the starter one byte with the result of the start."""
     wake_up, bell = os.pipe()
     os.set_blocking(wake_up, False)
     os.set_blocking(bell, False)
@@ -123,14 +123,14 @@ def supervise(lock_fd: int, binary: str, conf: str, path: str, idle_s: float, st
             return
         now = time.monotonic()
         if os.fstat(lock_fd).st_nlink == 0:
-            # Somebody removed the data directory. A new server may be at the same path already, and
+            # The data directory was removed. A new server may be at the same path already, and
             # an orderly exit would unlink that one's socket.
             os.kill(server, signal.SIGKILL)
         elif stopping_since is not None:
             if now - stopping_since > STOP_GRACE_S:
                 os.kill(server, signal.SIGKILL)
         elif asked or (listening and not os.path.exists(path)):  # noqa: PTH110 - no pathlib in memory
-            # Without its file nobody new can reach the server, and its lock would keep a new one away.
+            # Without its socket file new clients cannot reach the server, and its lock would keep a new one away.
             stopping_since = now
             os.kill(server, signal.SIGTERM)
         elif not listening:
@@ -147,15 +147,15 @@ def supervise(lock_fd: int, binary: str, conf: str, path: str, idle_s: float, st
 
 def main() -> int:
     lock_fd, directory_fd, binary, path, idle_s = sys.argv[1:]
-    os.fchdir(int(directory_fd))  # and not by its name, where something else may stand by now
+    os.fchdir(int(directory_fd))  # not by its name, which may belong to another directory by now
     os.close(int(directory_fd))
-    told, starter = os.pipe()
+    started, starter = os.pipe()
     if os.fork():  # this half returns, and init adopts the other: the starter is not left with a zombie
         os.close(starter)
-        return (os.read(told, 1) or b"\1")[0]
-    os.close(told)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a starter that was killed meanwhile
-    os.umask(0o077)  # jobs are nobody else's business, even in a directory that is open to others
+        return (os.read(started, 1) or b"\1")[0]
+    os.close(started)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the starter may have been killed
+    os.umask(0o077)  # other users must not read jobs, even in a directory that is open to them
     supervise(int(lock_fd), binary, "server.conf", path, float(idle_s), starter)
     return 0
 

@@ -31,7 +31,7 @@ from relevo.store.embedded.place import take_lock
 _UNUSED = {"server.lock", "identity", "identity.new", ".gitignore", ".gitignore.new"}
 #: Records of directories that are gone are removed after so many days without a start of their server.
 KEPT_DAYS = 90
-#: Directories that this process made for itself alone, by the names of their records.
+#: Directories that this process made for itself, by the names of their records.
 _of_this_process: set[str] = set()
 
 
@@ -80,11 +80,11 @@ def trust(directory: DataDirectory, *, record: bool = True) -> None:
         with open(fd, "wb") as file:
             file.write(os.fsencode(directory.path))
             file.flush()
-            os.fsync(fd)  # a machine that loses power must not forget what it keeps data in
+            os.fsync(fd)  # the record must survive a loss of power, as the data does
 
 
 def is_trusted(directory: DataDirectory) -> bool:
-    """Whether this user made the directory where it is, or said that it is trusted."""
+    """Whether this user made the directory at this path, or trusted it by `relevo server trust`."""
     name = _own_record(directory)
     if name is None or name in _of_this_process:
         return name is not None

@@ -4,7 +4,7 @@ KEYS  jobs carried ended notes done dead cancelled expired made stats alike kind
       binned     -     prefix of dead letters that can be restored
       bin        zset  their ids
 ARGV  keep_ms    int   how long the counters live without traffic
-      task       text  the conversation
+      conversation  text  its id
       buried     flag  1: dead letters, too
       observe    flag  1: only count
       most       int   entries looked at in one call
@@ -12,7 +12,7 @@ ARGV  keep_ms    int   how long the counters live without traffic
 GIVES how many were removed, how many are alive, how many dead letters stay, 1 if there are more ]]
 -- @include engine/tally
 -- @include dead/error_groups
-local list = made .. ':' .. task
+local list = made .. ':' .. conversation
 local ids = redis.call('ZRANGE', list, skip, skip + most - 1)
 local removed, living, dead_ones = 0, 0, 0
 for _, id in ipairs(ids) do

@@ -243,6 +243,8 @@ class _Found(NamedTuple):
 
 @functools.cache
 def _find(function: Function) -> _Found:
+    if function.preload:
+        importlib.import_module(function.preload)
     module = importlib.import_module(function.module)
     for value in vars(module).values():
         if isinstance(value, Task) and value.target == function.target:

@@ -26,7 +26,7 @@ from relevo.worker.executors.process_messages import (
 )
 
 # A program of its own and not `multiprocessing`, which would run the user's main script again in every child.
-_PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from relevo.worker.{} import main; main()"
+_PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from relevo.worker.executors.{} import main; main()"
 
 
 class Gone(Exception):

@@ -25,6 +25,8 @@ class Function(Struct, frozen=True, tag=True):
     target: str
     #: It handles messages: one struct takes all of a message's data.
     is_action: bool = False
+    #: A module to import before that of the function; '': none.
+    preload: str = ""
 
 
 class Apart(Struct, frozen=True):

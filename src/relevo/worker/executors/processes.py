@@ -250,7 +250,8 @@ def function_of(run: Run) -> Function | RemoteFailure:
         # Not permanent: a worker that has the same task from a module can run it.
         return RemoteFailure("relevo.errors.TargetError", text, "", permanent=False)
     is_action = isinstance(run.task.signature, ActionSignature)
-    return Function(func.__module__, getattr(func, "__qualname__", ""), target, is_action)
+    preload = run.task.engine.preload
+    return Function(func.__module__, getattr(func, "__qualname__", ""), target, is_action, preload)
 
 
 def order_of(run: Run, function: Function, number: int) -> Order:

@@ -23,6 +23,7 @@ local function farewell(id, record, spare_ms)
       if type(receivers) == 'number' then received = received + receivers
       elseif not is_refused then
         is_refused = true
+        -- @include store/note_fault
         note_fault(waiters, ' PUBLISH', 'a process that waits for a result could not be notified: ' .. tostring(receivers.err))
       end
     end

@@ -25,6 +25,7 @@ end
 local function terms_of(text, name)
   local concurrency, rate, burst, paused_for, open = string.match(text or NO_LIMIT, '^(%S+) (%S+) (%S+) (%d+)(.*)$')
   if not is_readable(concurrency, rate, burst, paused_for, open) then
+    -- @include store/note_fault
     note_fault(limits, ' ' .. name, 'no limit that relevo wrote, removed: ' .. string.sub(text, 1, 80))
     redis.call('HDEL', limits, name)
     return '-', '-', '-', '0', '', true

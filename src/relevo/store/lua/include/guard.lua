@@ -1,31 +1,20 @@
 -- Prepended to every script. A key that another program filled with another type must not stop a script half-way, after jobs
 -- were removed and before their results are written: it is set aside as `aside:<name>` for a week, and the command is carried
 -- out as if the key did not exist. A counter that is not a number starts anew. Both are noted in `faults`, for log and health.
--- Scripts use `call` for each `redis.call` (see scripts.py); all but its first two lines runs only after an error.
-local server, type, faults_now = redis.pcall, type, nil
-local function note_fault(key, field, text)
-  local time = redis.call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local tag, name = string.match(key, '^({[^}]*}:)(.*)$')
-  local fault, book = string.format('%d ', now) .. text, tag .. 'faults'
-  name = string.sub(name .. field, 1, 200)
-  faults_now = faults_now or {}
-  faults_now[#faults_now + 1], faults_now[#faults_now + 2] = name, fault
-  local known = server('HLEN', book)
-  if type(known) == 'table' then server('UNLINK', book) elseif known >= 100 then return end
-  server('HSET', book, name, fault)
-  server('PEXPIRE', book, '604800000')
-end
+-- Scripts use `call` for each `redis.call` (see scripts.py). It uses globals where it can: each local that a function uses costs
+-- time in each run of each script.
+local faults_now -- the faults met in this run
 local function call(...)
-  local reply = server(...)
+  local reply = redis.pcall(...)
   if type(reply) ~= 'table' or not reply.err then return reply end
+  -- @include store/note_fault
   local command, key, field = ...
   local tag, name = string.match(tostring(key), '^({[^}]*}:)(.*)$')
   if tag and string.find(reply.err, 'WRONGTYPE', 1, true) then
     local aside = tag .. 'aside:' .. name
     if type(server('RENAME', key, aside)) == 'table' and server('EXISTS', key) == 1 then
       note_fault(key, '', 'a key of another type is in its place, and this user may not rename it')
-      -- A reader sees what it gets what a missing key would give.
+      -- A command that only reads gets what a missing key would give.
       local none = { ZCARD = 0, HLEN = 0, XLEN = 0, HSTRLEN = 0, STRLEN = 0, ZCOUNT = 0, HEXISTS = 0, GET = false, HGET = false, ZSCORE = false,
         GETRANGE = '', HSCAN = { '0', {} }, HKEYS = {}, HGETALL = {}, HMGET = {}, ZMSCORE = {}, ZRANDMEMBER = {}, ZRANGE = {}, ZREVRANGE = {},
         ZRANGEBYSCORE = {}, LRANGE = {}, XRANGE = {}, XREVRANGE = {} }

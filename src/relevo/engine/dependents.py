@@ -10,10 +10,10 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from relevo.engine.edges import Edge, Policy, Report, label
+from relevo.engine.job_store import remove
 from relevo.engine.outbox import KeysOf, hear, hear_all, opened, relay, vouched
 from relevo.engine.push import NewJob, chunks, push_rich
 from relevo.errors import UnknownJob
-from relevo.queues.store import remove
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call
 from relevo.text.names import is_bus_name
