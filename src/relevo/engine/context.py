@@ -64,8 +64,8 @@ class JobContext(Struct, eq=False):
     def fence(self) -> int:
         """A fencing token: grows with every delivery of this job (retry, hand-over, lost lease, revived dead letter).
 
-        A database that refuses a smaller number than it has seen for this job thereby refuses a run that has lost its
-        lease without knowing it yet.
+        A database that refuses a smaller number than it has seen for this job also refuses a run that has lost its
+        lease without having noticed.
         """
         return self._token
 

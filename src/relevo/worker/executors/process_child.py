@@ -1,4 +1,4 @@
-"""The inside of a child process: hears of a function, then of attempts to make with it, and answers each.
+"""The inside of a child process: receives a function, then attempts of it, and answers each.
 
 The parent is `processes`. The child imports what its parent resolved and nothing else. It may be killed
 at any moment, so what a job prints and how far it is goes to the parent while it runs, and not only at its end.
@@ -172,7 +172,7 @@ class _Told(Capture, kw_only=True, eq=False, gc=False):
 
 
 class _Context(JobContext, kw_only=True, eq=False):
-    """A job's context whose progress reaches the parent, and which hears from it that the worker is stopping."""
+    """A job's context whose progress reaches the parent, and which is notified by it that the worker is stopping."""
 
     _number: int
     _wire: Wire
