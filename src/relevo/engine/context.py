@@ -37,6 +37,8 @@ class JobContext(Struct, eq=False):
     #: The tenant of the job (the option `tenant`).
     tenant: str = ""
     tags: tuple[str, ...] = ()
+    #: How many failures of this job, this attempt's included, would still be retried. 0: the last attempt.
+    retries_left: int = 0
     #: The workflow it belongs to: its id and its queue; '': none.
     flow: str = ""
     #: The tick of the schedule that made it, in milliseconds of Unix time.
