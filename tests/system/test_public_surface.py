@@ -25,8 +25,8 @@ PROMISED = [
 ]  # fmt: skip
 #: What an app offers, besides the async twins.
 OFFERED = [
-    "audit", "close", "conversations", "dead", "engine", "enqueue", "function", "health", "job", "name", "pause",
-    "pauses", "pool", "pools", "purge", "queue", "queues", "resume", "schedule", "schedules", "service", "settings",
+    "audit", "close", "codec", "conversations", "dead", "engine", "enqueue", "function", "health", "job", "name",
+    "pause", "pauses", "pool", "pools", "purge", "queue", "queues", "resume", "schedule", "schedules", "service", "settings",
     "sweep", "task", "tasks", "workflow",
 ]  # fmt: skip
 WITH_METHODS = [
