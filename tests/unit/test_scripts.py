@@ -123,6 +123,8 @@ CALLS: list[tuple[Call[Any], int]] = [
     (relay.hear(KEYS, [], 1), 0),
     (relay.hear(KEYS, relay.opened([ID, ID]), 1, ["a.gate"]), 1 + 16),
     (relay.hear(KEYS, relay.opened([ID]), 1, start="start\n"), 8),
+    (flows.store_members(KEYS, [(ID, b"{}", "")] * 2, "default", 100, 1), 6),
+    (relay.start_members(KEYS, ID + relay.MEMBERS), 0),
     (flows.expect(KEYS, ID, ID, [(ID, "default", "task")]), 3),
     (checkpoints.keep(KEYS, ID, 1, "s", "fetch", b"1"), 0),
     (schedules.enroll(KEYS, HOURLY, 1, "digest"), 0),

@@ -27,9 +27,17 @@ local function weigh(state, policy)
 end
 -- As what a workflow counts an end of a member.
 local COUNTED = { done = 'done', dead = 'dead', expired = 'expired', cancelled = 'cancelled', removed = 'cancelled', lapsed = 'cancelled' }
+-- Nothing is kept of a plain member whose workflow has not started (workflows/store_members.lua). If its maker died, it gets
+-- a bag now, so that it is cancelled like all others. `input`: its priority, and how long its record is kept.
+local function unpack_member(child, bag, input)
+  local priority, keep = string.match(input, '^(%d+) (%d+)$')
+  if not priority or not redis.call('ZSCORE', waiting, child) or redis.call('EXISTS', bag) == 1 then return end
+  redis.call('HSET', bag, 'life', 'waits', 'open', 1, 'bad', 0, 'keep', keep, 'takes', '', 'place', priority .. '\n\n1\n\n')
+end
 -- nil: no news; else whether it forbids to run
 local function hear(child, parent, number, state, policy, index, input)
   local bag = carried_key(child)
+  if parent == 'gate' and input ~= '' then unpack_member(child, bag, input) end
   local known = redis.call('HMGET', bag, 'life', 'open', 'bad', 'h:' .. parent)
   if not known[1] or known[1] == 'freed' then return nil end
   -- The first word settles a callback. That its message was revived is none: the end will be told.
