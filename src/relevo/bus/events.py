@@ -18,10 +18,11 @@ from msgspec import Struct
 from relevo.bus.data import encoded_object
 from relevo.bus.delivery_store import Event, Recipient, cut, put_events
 from relevo.bus.event_store import deliver_event, publish
+from relevo.bus.headers import Sending
 from relevo.bus.history_store import NO_LOG, Log, Logged, LogPage, read_log
 from relevo.bus.message_store import Place
 from relevo.bus.naming import queue_of
-from relevo.bus.outgoing import Sending, inherited, place_of, track, tracked_by
+from relevo.bus.outgoing import inherited, place_of, track, tracked_by
 from relevo.bus.subscription_store import Discard, Subscription
 from relevo.engine.job import Envelope, Proof, write
 from relevo.engine.job_store import readable
