@@ -21,7 +21,7 @@ DEEPEST = 32
 
 
 class Sending(Struct, frozen=True, kw_only=True):
-    """What may be said about a message when it is sent; checked once, here."""
+    """What a caller says about a message that it sends; checked once, here."""
 
     tenant: str | None = None
     tier: str | None = None
@@ -55,20 +55,20 @@ def _text(name: str, given: Any) -> str:
 
 
 def headers_of(
-    said: Sending, parent: Message | None, *, intent: Intent, source: str, instance: str
+    options: Sending, parent: Message | None, *, intent: Intent, source: str, instance: str
 ) -> tuple[str, Headers]:
-    """The tenant and the headers of a message that is sent while `parent` is handled: what was said, else its own."""
+    """The tenant and headers of a message that is sent while `parent` is handled: its own, else those of `parent`."""
     if parent is None:
-        return said.tenant or "", Headers(
+        return options.tenant or "", Headers(
             intent,
             source,
             instance,
-            said.version,
-            said.tier or "",
-            said.session or "",
-            said.conversation or "",
-            said.correlation_id or said.conversation or "",
-            traceparent=said.traceparent or "",
+            options.version,
+            options.tier or "",
+            options.session or "",
+            options.conversation or "",
+            options.correlation_id or options.conversation or "",
+            traceparent=options.traceparent or "",
         )
     theirs = parent.headers
     if theirs.depth >= DEEPEST:
@@ -76,18 +76,18 @@ def headers_of(
             f"messages cause messages {theirs.depth} times over, the last one {parent.type}: is it a circle? "
             "Use a schedule for what repeats without end"
         )
-    return _first(said.tenant, parent.tenant), Headers(
+    return _first(options.tenant, parent.tenant), Headers(
         intent,
         source,
         instance,
-        said.version,
-        _first(said.tier, theirs.tier),
-        _first(said.session, theirs.session),
-        _first(said.conversation, theirs.conversation),
-        said.correlation_id or parent.correlation_id,
+        options.version,
+        _first(options.tier, theirs.tier),
+        _first(options.session, theirs.session),
+        _first(options.conversation, theirs.conversation),
+        options.correlation_id or parent.correlation_id,
         parent.id,
         depth=theirs.depth + 1,
-        traceparent=_first(said.traceparent, theirs.traceparent),
+        traceparent=_first(options.traceparent, theirs.traceparent),
         tracestate=theirs.tracestate,
     )
 

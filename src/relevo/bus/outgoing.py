@@ -104,7 +104,7 @@ def outgoing(
     source: str,
     type: str,
     data: Any,
-    said: Sending,
+    options: Sending,
     *,
     intent: Intent,
     timeout: float | None = None,
@@ -112,13 +112,13 @@ def outgoing(
 ) -> Outgoing:
     """A message from a service to an action, with all that it inherits."""
     service, _ = parts_of(type)
-    queue = queue_of(service, context_of(said.at), "actions")
+    queue = queue_of(service, context_of(options.at), "actions")
     raw = encoded_object(data, what=type, limit=engine.settings.max_payload)
-    tenant, headers = inherited(engine, source, said, intent)
+    tenant, headers = inherited(engine, source, options, intent)
     id = engine.new_id()
     name = Name()
-    if said.idempotency_key:
-        owner = ":".join(quote(part, safe="") for part in (source, tenant, said.idempotency_key))
+    if options.idempotency_key:
+        owner = ":".join(quote(part, safe="") for part in (source, tenant, options.idempotency_key))
         # The answer to a request is kept for whoever asks again; one that failed left none, and is tried anew.
         name = Name(f"{type}:{owner}", HOLD_MS, intent == "request")
     return Outgoing(
@@ -126,12 +126,12 @@ def outgoing(
         type,
         queue,
         headers,
-        place_of(engine, said, tenant, headers.tier),
+        place_of(engine, options, tenant, headers.tier),
         raw,
         timeout,
         name,
         chosen,
-        round(seconds(said.delay, what="delay") * 1000) if said.delay else 0,
+        round(seconds(options.delay, what="delay") * 1000) if options.delay else 0,
     )
 
 
@@ -170,26 +170,26 @@ def responses(prefix: str, env: str, service: str, instance: str) -> str:
     return str(Address(prefix, env, service, (), "responses", (instance,)))
 
 
-def inherited(engine: Engine, source: str, said: Sending, intent: Intent) -> tuple[str, Headers]:
-    """The tenant and the headers of a message: what was said, else as the message that is being worked on."""
+def inherited(engine: Engine, source: str, options: Sending, intent: Intent) -> tuple[str, Headers]:
+    """The tenant and the headers of a message: what was options, else as the message that is being worked on."""
     job = running.get()
     instance = job.worker if job is not None else engine.part(Bus).instance
     parent = job.message if job is not None else None
-    tenant, headers = headers_of(said, parent, intent=intent, source=source, instance=instance)
-    if engine.telemetry is not None and said.traceparent is None:
+    tenant, headers = headers_of(options, parent, intent=intent, source=source, instance=instance)
+    if engine.telemetry is not None and options.traceparent is None:
         traceparent, tracestate = engine.telemetry.here()
         if traceparent:  # the span in which it is sent, instead of that in which the one before was
             headers = msgspec.structs.replace(headers, traceparent=traceparent, tracestate=tracestate)
     return tenant, headers
 
 
-def place_of(engine: Engine, said: Sending, tenant: str, tier: str) -> Place:
+def place_of(engine: Engine, options: Sending, tenant: str, tier: str) -> Place:
     """Where a message of this tenant stands: the tier is its share."""
     tiers = engine.settings.tiers
-    if said.tier and said.tier not in tiers:
+    if options.tier and options.tier not in tiers:
         raise OptionError(f"tier: none of {', '.join(tiers)}, found {tier!r}{did_you_mean(tier, tiers)}")
     # One that was inherited may be unknown here: it is named where other settings hold, or was renamed meanwhile.
-    return Place(said.priority, tenant, tiers.get(tier, 1.0), tier)
+    return Place(options.priority, tenant, tiers.get(tier, 1.0), tier)
 
 
 def tracked_by(engine: Engine, headers: Headers) -> Tracked:
@@ -211,7 +211,7 @@ def track(engine: Engine, tracked: Tracked, *queues: str) -> Generator[Call[Any]
 
 
 def time_left(timeout: Duration, type: str) -> float:
-    """Seconds for a request: what was said, but no more than is left for the request that is being worked on."""
+    """Seconds for a request: what was options, but no more than is left for the request that is being worked on."""
     limit = seconds(timeout, what="timeout")
     if limit <= 0:
         raise OptionError(f"timeout: more than 0 seconds is needed, found {timeout!r:.80}")
