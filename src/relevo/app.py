@@ -14,6 +14,7 @@ from relevo.bus.message_observer import MessageObserver
 from relevo.bus.service import Service
 from relevo.bus.span import Span
 from relevo.bus.tracing import tracing
+from relevo.codec.forms import Codec
 from relevo.dead.letters import DeadLetters
 from relevo.engine import finding
 from relevo.engine.engine import Engine
@@ -100,6 +101,11 @@ class Relevo:
 
     def __repr__(self) -> str:
         return f"<Relevo {self.name} in {self.settings.env}, {len(self.tasks)} tasks>"
+
+    @property
+    def codec(self) -> Codec:
+        """The types of arguments and results: `app.codec.register(type, encode, decode)` adds one."""
+        return Codec()
 
     # tasks
     @overload

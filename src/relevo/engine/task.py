@@ -75,6 +75,7 @@ class Task(Generic[P, R]):
         self.target = target
         self.options = options
         self.signature = signature or Signature(func)
+        self.signature.check()
         self.is_async = any(map(inspect.iscoroutinefunction, (func, getattr(func, "__call__", None))))  # noqa: B004
         if any(map(_yields, (func, getattr(func, "__call__", None)))):  # noqa: B004
             raise TargetError(f"{target} is a generator: called, it would do nothing; return the values as a list")

@@ -22,7 +22,7 @@ ACTS = 50
 LOCK_MS = 60_000
 #: How long it is remembered where in a long queue the last purge stopped.
 WALK_MS = 86_400_000
-#: And what held jobs back: their ages count from then, and no limit that anybody sets is longer.
+#: And what held jobs back: their ages count from then, and no limit in use is longer.
 HELD_MS = 30 * 86_400_000
 #: What is short comes first in a record: see engine/job.py.
 _TARGET = re.compile(rb'{"state":"done","target":("(?:[^"\\]|\\.)*")')

@@ -313,7 +313,7 @@ class Worker:
             try:
                 await consumer.leave()
             except StoreError as error:
-                log.warning("%s: could not say goodbye: %s", consumer.queue, error)
+                log.warning("%s: could not sign off: %s", consumer.queue, error)
         await asyncio.gather(*(bell.drain() for bell in self._bells))
         self.is_drained = True
         for run in [run for run in runner.runs.values() if not run.started]:

@@ -253,8 +253,8 @@ def function_of(run: Run) -> Function | RemoteFailure:
         # Not permanent: a worker that has the same task from a module can run it.
         return RemoteFailure("relevo.errors.TargetError", text, "", permanent=False)
     is_action = isinstance(run.task.signature, ActionSignature)
-    preload = run.task.engine.preload
-    return Function(func.__module__, getattr(func, "__qualname__", ""), target, is_action, preload)
+    name = getattr(func, "__qualname__", "")
+    return Function(func.__module__, name, target, is_action, run.task.engine.home)
 
 
 def order_of(run: Run, function: Function, number: int) -> Order:
@@ -274,6 +274,7 @@ def order_of(run: Run, function: Function, number: int) -> Order:
         job.name,
         job.tenant,
         job.tags,
+        job.retries_left,
         job.flow,
         job.headers,
         job.deadline_ms,
