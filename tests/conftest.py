@@ -47,7 +47,7 @@ hypothesis.settings.load_profile("relevo")
 # All of relevo is imported before any thread starts: pytest rewrites its modules, because relevo brings a plugin, and
 # in Python 3.11 parsing in two threads at once (the other one formats a traceback) raises SystemError.
 for _module in pkgutil.walk_packages(relevo.__path__, "relevo."):
-    if not _module.name.endswith("__main__"):
+    if not _module.name.endswith("__main__") and not _module.name.startswith("relevo.django."):  # needs a project
         importlib.import_module(_module.name)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

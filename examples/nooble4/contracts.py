@@ -10,8 +10,8 @@ class Document(Struct, frozen=True):
 
     document_id: str
     text: str
-    #: Everything that is made for this document is made on behalf of this task.
-    task: str
+    #: Everything that is made for this document is made on behalf of this conversation.
+    task_id: str
     #: Which process of the orchestrator holds the session: the context of its own queue.
     home: str
 

@@ -85,7 +85,7 @@ class Browser:
 
     def upload(self, task: str, document: str, text: str, *, session: str, tenant: str, tier: str) -> None:
         """Send a document."""
-        given = {"task": task, "document_id": document, "text": text, "session": session, "tenant": tenant}
+        given = {"task_id": task, "document_id": document, "text": text, "session": session, "tenant": tenant}
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode({**given, "tier": tier}) + b"\n")
         self._process.stdin.flush()
@@ -120,14 +120,14 @@ def services(logs: Logs) -> Iterator[tuple[Browser, Browser]]:
 def a_document_goes_through(logs: Logs, browser: Browser) -> None:
     """Request, long work with progress, callback, event, session, clean-up."""
     browser.upload("task_1", "guide.md", GUIDE, session="session_1", tenant="acme", tier="enterprise")
-    logs.until("session_1 <- guide.md done", "agents of acme may use guide.md", "task task_1: .* removed")
+    logs.until("session_1 <- guide.md done", "agents of acme may use guide.md", "conversation task_1: .* removed")
 
 
 def a_document_fails(logs: Logs, browser: Browser) -> None:
     """The fault comes back by the same way, to the session of the other process."""
     text = "Page 1.\nPage 2 is \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}."
     browser.upload("task_2", "scan.pdf", text, session="session_2", tenant="globex", tier="free")
-    logs.until("session_2 <- scan.pdf failed", "task task_2: .* removed")
+    logs.until("session_2 <- scan.pdf failed", "conversation task_2: .* removed")
 
 
 def a_process_is_killed(logs: Logs, browser: Browser) -> None:
@@ -136,11 +136,11 @@ def a_process_is_killed(logs: Logs, browser: Browser) -> None:
     pid = int(logs.until(r"\[(\d+)\] nooble4\.embedding: text 3 of 6")[1])
     os.kill(pid, signal.SIGKILL)
     logs.show("demo", f"kill -9 {pid}, which is embedding")
-    logs.until("session_1 <- manual.md done", "agents of acme may use manual.md", "task task_3: .* removed")
+    logs.until("session_1 <- manual.md done", "agents of acme may use manual.md", "conversation task_3: .* removed")
 
 
 def what_is_known(app: Relevo, logs: Logs) -> None:
-    """The way of the last operation through all services, and what is left of the tasks."""
+    """The way of the last operation through all services, and what is left of the conversations."""
     until = time.monotonic() + BOUND
     while missing := WAY - {span.type for span in app.trace("task_3")}:
         if time.monotonic() > until:

@@ -10,9 +10,11 @@ from relevo.audit.trail import Audit
 from relevo.bus.bus import Bus
 from relevo.bus.conversations import Conversations
 from relevo.bus.duties import duties as bus_duties
+from relevo.bus.message_observer import MessageObserver
 from relevo.bus.service import Service
 from relevo.bus.span import Span
 from relevo.bus.tracing import tracing
+from relevo.codec.forms import Codec
 from relevo.dead.letters import DeadLetters
 from relevo.engine import finding
 from relevo.engine.engine import Engine
@@ -27,6 +29,7 @@ from relevo.health.duty import duties as health_duties
 from relevo.health.gathering import cached as cached_health
 from relevo.health.gathering import gathering, keeping
 from relevo.health.status import Health
+from relevo.limits.breaker_observer import BreakerObserver
 from relevo.pools.pool import Pool, Pools, StillThere, pool_of
 from relevo.queues.pauses_in_app import all_pauses, pausing, resuming
 from relevo.queues.queue import Queue
@@ -72,6 +75,7 @@ class Relevo:
         for feature in (Bus, Pools):
             self.engine.part(feature)
         self.engine.duties += [schedule_duties, bus_duties, health_duties, upkeep_duties]
+        self.engine.observers += [MessageObserver, BreakerObserver]
 
     @property
     def name(self) -> str:
@@ -97,6 +101,11 @@ class Relevo:
 
     def __repr__(self) -> str:
         return f"<Relevo {self.name} in {self.settings.env}, {len(self.tasks)} tasks>"
+
+    @property
+    def codec(self) -> Codec:
+        """The types of arguments and results: `app.codec.register(type, encode, decode)` adds one."""
+        return Codec()
 
     # tasks
     @overload
@@ -130,7 +139,7 @@ class Relevo:
         if before is not None and getattr(before.func, "__qualname__", "") != getattr(func, "__qualname__", ""):
             raise ConfigurationError(f"two tasks are called {target!r}: give one of them another name=")
         chosen = changed(self.engine.default_options, options, refuse=ONE_JOB_ONLY)
-        task: Task[..., Any] = Task(self.engine, func, target, chosen)
+        task = self.engine.task_class(self.engine, func, target, chosen)
         if times:
             self.engine.part(Timetable).named[target] = described(self.engine, target, task, times, "code")
         self.tasks[target] = task

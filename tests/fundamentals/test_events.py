@@ -137,7 +137,7 @@ async def test_an_event_of_a_handler_inherits_tenant_and_conversation(bus: Relev
     # If an event has a tenant and a conversation
     async with working(bus):
         await subscribed(bus.engine, 2)
-        await shop.apublish("sold", {"n": 1}, tenant="acme", task="order-7")
+        await shop.apublish("sold", {"n": 1}, tenant="acme", conversation="order-7")
         await aeventually(lambda: seen)
 
     # I expect the second event to have the same
@@ -162,7 +162,7 @@ async def test_a_new_subscriber_can_catch_up_on_past_events(bus: Relevo) -> None
     async def note(n: int) -> None:
         got.append(n)
 
-    assert await mail.areplay("shop.sold", since="1h") == 2
+    assert await mail.acatch_up("shop.sold", since="1h") == 2
 
     # I expect it to get them
     await drain(bus, concurrency=1)
@@ -183,7 +183,7 @@ async def test_records_of_a_conversation_are_removed_after_its_callback(bus: Rel
         done.set()
 
     # If a message belongs to a conversation
-    await ingestion.asend("embedding.generate", {"n": 1}, on_reply="ready", task="task_7")
+    await ingestion.asend("embedding.generate", {"n": 1}, on_reply="ready", conversation="task_7")
     assert sorted(one.kind for one in await bus.conversations.alist("task_7")) == ["actions", "callbacks"]
 
     # I expect nothing to be left of it after the callback

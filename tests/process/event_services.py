@@ -62,7 +62,7 @@ def publish_from(first: int) -> None:
     """Publish one event after the other, for ever; each that was acknowledged is an effect."""
     shop = app.service("shop")
     for n in itertools.count(first):
-        shop.publish("sold", {"n": n}, task=f"task {n}")
+        shop.publish("sold", {"n": n}, conversation=f"task {n}")
         effect("published", n)
 
 
@@ -76,5 +76,5 @@ def publish_and_signal(number: int, last: int) -> None:
 
 
 def _published_and_delivered(n: int) -> Generator[Call[Any], Any, None]:
-    event = yield from publishing(app.engine, "shop", "sold", {"n": n}, Sending(task="task 7"), NO_LOG)
+    event = yield from publishing(app.engine, "shop", "sold", {"n": n}, Sending(conversation="task 7"), NO_LOG)
     yield from delivering(app.engine, event)

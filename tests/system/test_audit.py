@@ -87,9 +87,9 @@ def test_command_is_in_the_trail_only_if_it_changed_something(
     bus.schedule("nightly", charge.s(1), cron="0 2 * * *")
     for action in ("pause", "resume", "remove"):
         assert trail("schedules", action, "nightly")[0] == (f"schedule.{action}", 1)
-    bus.service("front").send("back.do", {}, task="task_7")
+    bus.service("front").send("back.do", {}, conversation="task_7")
     bus.queue("back:actions").take(1)[0].done()
-    assert trail("cleanup", "task_7")[0] == ("task.cleanup", 1)
+    assert trail("cleanup", "task_7")[0] == ("conversation.cleanup", 1)
     assert len(bus.audit.list()) == 8
     flow.cancel()
     job.cancel()

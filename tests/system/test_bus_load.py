@@ -84,7 +84,10 @@ class Load:
         for start in range(first, first + count, TOGETHER):
             some = range(start, start + TOGETHER)
             await asyncio.gather(
-                *(me.asend("ingestion.ingest", {"n": n}, task=f"task_{n}", tenant=f"tenant_{n % 7}") for n in some)
+                *(
+                    me.asend("ingestion.ingest", {"n": n}, conversation=f"task_{n}", tenant=f"tenant_{n % 7}")
+                    for n in some
+                )
             )
             await aeventually(lambda: self.seen["audit"] >= start + TOGETHER - first - 500)
         await aeventually(lambda: self.seen["mail"] >= count and self.seen["audit"] >= count, what="all tasks ended")

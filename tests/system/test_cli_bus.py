@@ -1,4 +1,4 @@
-"""`relevo services`, `trace`, `task` and `cleanup`: the bus on an operator's terminal."""
+"""`relevo services`, `trace`, `conversation` and `cleanup`: the bus on an operator's terminal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,13 @@ from tests.working import working
 
 NO_SUCH_ID = "01k9q4w2zhq3mf7d0a2f"
 #: Each command with the least that it needs.
-COMMANDS = (["services"], ["trace", "task_7"], ["task", "task_7"], ["cleanup", "task_7"], ["cleanup", "--orphans"])
+COMMANDS = (
+    ["services"],
+    ["trace", "task_7"],
+    ["conversation", "task_7"],
+    ["cleanup", "task_7"],
+    ["cleanup", "--orphans"],
+)
 
 
 class Page(msgspec.Struct):
@@ -121,7 +127,7 @@ def widest(text: str) -> int:
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[-1])
 def test_an_app_is_not_needed_and_may_be_any(server: Server, nooble: Relevo, words: list[str]) -> None:
-    nooble.service("web").send("archive.store", {}, task="task_7")
+    nooble.service("web").send("archive.store", {}, conversation="task_7")
     alone = command(server, nooble, *words, "--json").json
     named = command(server, nooble, *words, "--json", "--name", "other").json
     assert set(alone) == set(named) and "error" not in alone
@@ -472,10 +478,10 @@ def test_the_id_of_any_message_leads_to_its_whole_operation(server: Server, noob
 
 def test_trace_ends_with_open_messages(server: Server, nooble: Relevo) -> None:
     web = nooble.service("web")
-    web.send("query.remember", {"id": "7"}, task="task_7")
+    web.send("query.remember", {"id": "7"}, conversation="task_7")
     with working(nooble):
         eventually(lambda: nooble.dead.list())
-    waiting = web.send("archive.store", {}, task="task_7")
+    waiting = web.send("archive.store", {}, conversation="task_7")
     seen = command(server, nooble, "trace", "task_7")
     assert seen.code == 0
     assert seen.out.startswith("✗ task_7: 1 dead, 1 ready\n")
@@ -484,7 +490,7 @@ def test_trace_ends_with_open_messages(server: Server, nooble: Relevo) -> None:
     report = command(server, nooble, "trace", "task_7", "--json").json
     assert (report["open"], report["ended_ms"]) == (1, None)
     by_id = command(server, nooble, "trace", report["spans"][0]["id"], "--json").json
-    assert by_id["open"] == 1, "what lives is found by the task of the message"
+    assert by_id["open"] == 1, "what lives is found by the conversation of the message"
 
 
 @pytest.mark.parametrize("id", [NO_SUCH_ID, "🦊 *"])
@@ -498,9 +504,9 @@ def test_unknown_operation_is_not_found(server: Server, bus: Relevo, id: str) ->
 
 
 def test_a_terminal_without_utf8_gets_letters(server: Server, nooble: Relevo) -> None:
-    nooble.service("web").send("query.remember", {"id": "7"}, task="task_7")
+    nooble.service("web").send("query.remember", {"id": "7"}, conversation="task_7")
     work(nooble)
-    for asked in (["trace", "task_7"], ["task", "task_7"], ["services"], ["services", "query"]):
+    for asked in (["trace", "task_7"], ["conversation", "task_7"], ["services"], ["services", "query"]):
         seen = command(server, nooble, *asked, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
         assert seen.out.isascii() and "\\u" not in seen.out, asked
     assert "x dead" in command(server, nooble, "trace", "task_7", PYTHONIOENCODING="ascii", PYTHONUTF8="0").out
@@ -583,7 +589,7 @@ def test_bars_show_wait_and_run_on_one_scale(times: tuple[int, int, int], bar: s
 def test_long_operation_is_cut_unless_all_is_given(server: Server, bus: Relevo) -> None:
     web = bus.service("web")
     for _ in range(210):
-        web.send("archive.store", {}, task="task_7")
+        web.send("archive.store", {}, conversation="task_7")
     seen = command(server, bus, "trace", "task_7")
     assert len(_rows(seen)) == trace_view.ROOM
     assert "… 10 more; --all shows them" in seen.out
@@ -601,13 +607,13 @@ def test_screens_fit_into_the_terminal(server: Server, nooble: Relevo, columns: 
         return seen.out
 
     web = nooble.service("web")
-    web.send("ingestion.start", {"document": {"id": "7"}}, task="task_7", tenant="acme")
-    web.send("query.remember", {"id": "7"}, task="task_7")
+    web.send("ingestion.start", {"document": {"id": "7"}}, conversation="task_7", tenant="acme")
+    web.send("query.remember", {"id": "7"}, conversation="task_7")
     with working(nooble):
         eventually(lambda: nooble.dead.list())
         announced(nooble, 3)
         screens = {"services": screen("services"), "embedding": screen("services", "embedding")}
-    screens |= {"trace": screen("trace", "task_7"), "task": screen("task", "task_7")}
+    screens |= {"trace": screen("trace", "task_7"), "conversation": screen("conversation", "task_7")}
     for name, text in screens.items():
         assert widest(text) <= columns, f"{name}:\n{text}"
         assert "Traceback" not in text
@@ -621,15 +627,15 @@ def test_screens_fit_into_the_terminal(server: Server, nooble: Relevo, columns: 
 
 def test_messages_of_a_task_are_shown_by_queue(server: Server, nooble: Relevo) -> None:
     web = nooble.service("web")
-    web.send("query.remember", {"id": "7"}, task="task_7")
+    web.send("query.remember", {"id": "7"}, conversation="task_7")
     with working(nooble):
         eventually(lambda: nooble.dead.list())
-    web.send("query.remember", {"id": "8"}, task="task_7")
-    web.send("archive.store", {}, task="task_7", on_reply="stored")
-    web.send("archive.store", {}, task="task_8")
-    seen = command(server, nooble, "task", "task_7")
+    web.send("query.remember", {"id": "8"}, conversation="task_7")
+    web.send("archive.store", {}, conversation="task_7", on_reply="stored")
+    web.send("archive.store", {}, conversation="task_8")
+    seen = command(server, nooble, "conversation", "task_7")
     assert seen.code == 0
-    assert seen.out.startswith("task task_7: 4 messages, 3 active\n")
+    assert seen.out.startswith("conversation task_7: 4 messages, 3 active\n")
     rows = [re.split("  +", line) for line in seen.out.split("\n\n")[1].splitlines()]
     assert rows == [
         ["KIND", "QUEUE", "ACTIVE", "INACTIVE", "STATES"],
@@ -637,25 +643,25 @@ def test_messages_of_a_task_are_shown_by_queue(server: Server, nooble: Relevo) -
         ["actions", "query:actions", "1", "1", "1 dead, 1 ready"],
         ["callbacks", "web:callbacks", "1", "0", "1 waiting"],
     ]
-    report = command(server, nooble, "task", "task_7", "--json").json
-    assert (report["task"], report["active"], report["inactive"]) == ("task_7", 3, 1)
+    report = command(server, nooble, "conversation", "task_7", "--json").json
+    assert (report["conversation"], report["active"], report["inactive"]) == ("task_7", 3, 1)
     assert report["queues"][1]["states"] == {"dead": 1, "ready": 1}
     assert {one["type"] for one in report["made"]} == {"query.remember", "archive.store", "web.stored"}
 
 
 def test_task_without_messages_is_not_found(server: Server, bus: Relevo) -> None:
-    seen = command(server, bus, "task", "task_7")
+    seen = command(server, bus, "conversation", "task_7")
     assert (seen.code, seen.out) == (1, "")
-    assert "nothing exists that was made on behalf of task 'task_7'" in seen.err
-    assert command(server, bus, "task", "task_7", "--json").json["error"] == "UnknownJob"
+    assert "nothing of conversation 'task_7' exists" in seen.err
+    assert command(server, bus, "conversation", "task_7", "--json").json["error"] == "UnknownJob"
 
 
 def test_many_messages_of_a_task_are_counted_and_the_newest_listed(server: Server, bus: Relevo) -> None:
-    sent = [bus.service("web").send("archive.store", {}, task="task_7").id for _ in range(60)]
-    seen = command(server, bus, "task", "task_7")
+    sent = [bus.service("web").send("archive.store", {}, conversation="task_7").id for _ in range(60)]
+    seen = command(server, bus, "conversation", "task_7")
     assert "… 10 older; --all shows them" in seen.out
     assert sent[9] not in seen.out and sent[10] in seen.out and sent[-1] in seen.out
-    assert sent[0] in command(server, bus, "task", "task_7", "--all").out
+    assert sent[0] in command(server, bus, "conversation", "task_7", "--all").out
 
 
 # Cleanup
@@ -670,23 +676,23 @@ def left(nooble: Relevo) -> Relevo:
     async def kept() -> int:
         return 1
 
-    web.send("query.remember", {"id": "7"}, task="task_7")
-    web.send("query.kept", {}, task="task_7")
+    web.send("query.remember", {"id": "7"}, conversation="task_7")
+    web.send("query.kept", {}, conversation="task_7")
     with working(nooble):
         eventually(lambda: len(nooble.dead.list()) == 1 and nooble.queue("query:actions").stats().done == 1)
-    web.send("archive.store", {}, task="task_7")
+    web.send("archive.store", {}, conversation="task_7")
     return nooble
 
 
 def test_cleanup_reports_what_it_removed_and_why_it_left_the_rest(server: Server, left: Relevo) -> None:
     observed = command(server, left, "cleanup", "task_7", "--dry-run")
-    assert (observed.code, observed.out.splitlines()[0]) == (1, "task task_7: 1 would be removed")
+    assert (observed.code, observed.out.splitlines()[0]) == (1, "conversation task_7: 1 would be removed")
     assert left.queue("query:actions").stats().done == 1
     seen = command(server, left, "cleanup", "task_7")
     assert (seen.code, seen.out.splitlines()[:3]) == (
         1,
         [
-            "task task_7: 1 removed",
+            "conversation task_7: 1 removed",
             "left: 1 message in use; what waits or runs is never touched",
             "left: 1 dead letter; --dead removes them, too",
         ],
@@ -703,7 +709,7 @@ def test_cleanup_of_a_task_without_messages_is_fine(server: Server, left: Relevo
     left.queue("archive:actions").clear()
     assert command(server, left, "cleanup", "task_7", "--dead").code == 0
     seen = command(server, left, "cleanup", "task_7")
-    assert (seen.code, seen.out) == (0, "task task_7: 0 removed\nnothing is left of it\n")
+    assert (seen.code, seen.out) == (0, "conversation task_7: 0 removed\nnothing is left of it\n")
 
 
 def last_used(app: Relevo, *queues: str, days: int) -> None:

@@ -207,13 +207,15 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
     try:
         known = subscriptions(ingestion.engine.bus_keys)
         await aeventually(lambda: ingestion.engine.arun(known), what="ingestion listens to events")
-        asked = me.arequest("embedding.generate", {"text": "a"}, wait=True, timeout=600, task="t")
+        asked = me.arequest("embedding.generate", {"text": "a"}, wait=True, timeout=600, conversation="t")
         assert await asked == "A"
         large = "x" * 100_000
         await me.asend("embedding.generate", {"text": large}, on_reply="ready", on_progress="ready", timeout="10m")
-        await me.asend("embedding.generate", {"text": "b"}, on_reply="ready", task="t", tenant="acme", tier="free")
+        await me.asend(
+            "embedding.generate", {"text": "b"}, on_reply="ready", conversation="t", tenant="acme", tier="free"
+        )
         await aeventually(lambda: len(got) >= 6, what="callbacks, a report and events have come")
-        assert await me.areplay("embedding.*", since="1h") == 3
+        assert await me.acatch_up("embedding.*", since="1h") == 3
         assert (await ingestion.conversations.aclean("t")).dry_run is False
         monitor = Relevo("ingestion", env="prod", url=shipped.url("monitor"), **PATIENT)
         await aeventually(lambda: monitor.atrace("t"), what="its trace is stored")

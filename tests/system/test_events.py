@@ -392,7 +392,7 @@ async def test_a_handler_sees_the_headers_of_an_event(bus: Relevo) -> None:
             tenant="acme",
             tier="enterprise",
             session="s1",
-            task="chat 7",
+            conversation="chat 7",
             correlation_id="op-1",
             version="2",
             traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
@@ -485,28 +485,28 @@ async def test_events_are_delivered_again_since_an_age_or_a_time(times: Times) -
         times.move(HOUR)
     now = datetime.fromtimestamp(times.now_ms() / 1000, UTC)
     assert await heard_after(app, got) == [0, 1, 2, 3]
-    assert await mail.areplay("shop.sold", since="90m") == 1
+    assert await mail.acatch_up("shop.sold", since="90m") == 1
     assert await heard_after(app, got) == [3]
-    assert await mail.areplay("shop.sold", since=timedelta(hours=2, minutes=30)) == 2
+    assert await mail.acatch_up("shop.sold", since=timedelta(hours=2, minutes=30)) == 2
     assert await heard_after(app, got) == [2, 3]
-    assert await mail.areplay("shop.sold", since=now - timedelta(hours=3, minutes=30)) == 3
+    assert await mail.acatch_up("shop.sold", since=now - timedelta(hours=3, minutes=30)) == 3
     assert await heard_after(app, got) == [1, 2, 3]
-    assert await mail.areplay("shop.sold", since=now) == 0
-    assert await mail.areplay("shop.sold", since=now + timedelta(days=1)) == 0
+    assert await mail.acatch_up("shop.sold", since=now) == 0
+    assert await mail.acatch_up("shop.sold", since=now + timedelta(days=1)) == 0
     for _ in range(2):
-        assert await mail.areplay("shop.sold", since="20d") == 4, "it may be heard any number of times"
+        assert await mail.acatch_up("shop.sold", since="20d") == 4, "it may be heard any number of times"
     assert await heard_after(app, got) == [0, 1, 2, 3, 0, 1, 2, 3]
     earlier: list[Any] = [datetime(1969, 12, 31, tzinfo=UTC), datetime.min.replace(tzinfo=UTC), "30000d"]
-    assert [await mail.areplay("shop.sold", since=since) for since in earlier] == [4, 4, 4]
+    assert [await mail.acatch_up("shop.sold", since=since) for since in earlier] == [4, 4, 4]
 
 
 async def test_only_the_service_that_replays_gets_events_again_with_their_first_headers(bus: Relevo) -> None:
     shop = bus.service("shop", keep_events="1h")
     got, others = saying(bus, "mail", "shop.*"), saying(bus, "audit", "shop.*")
     await registered(bus, 2)
-    await shop.apublish("sold", tenant="acme", task="chat", correlation_id="op", priority=7, tier="enterprise")
+    await shop.apublish("sold", tenant="acme", conversation="chat", correlation_id="op", priority=7, tier="enterprise")
     await drain(bus)
-    assert await bus.service("mail").areplay("shop.*", since="1h") == 1
+    assert await bus.service("mail").acatch_up("shop.*", since="1h") == 1
     await drain(bus)
     assert len(others) == 1
     first, second = got
@@ -520,7 +520,7 @@ async def test_a_later_service_can_replay_earlier_events(bus: Relevo) -> None:
     for n in range(250):
         assert await shop.apublish("sold", {"n": n}) == 0
     got = hearing(bus, "mail")
-    assert await bus.service("mail").areplay("shop.sold", since="1h") == 250
+    assert await bus.service("mail").acatch_up("shop.sold", since="1h") == 250
     assert await heard_after(bus, got) == list(range(250))
 
 
@@ -530,7 +530,7 @@ async def test_a_replay_reaches_back_as_far_as_the_log_and_not_only_the_retentio
     await shop.apublish("sold", {"n": 1})
     await heard_after(times.app, got)
     times.move(2 * HOUR)
-    assert await times.app.service("mail").areplay("shop.sold", since="1d") == 1
+    assert await times.app.service("mail").acatch_up("shop.sold", since="1d") == 1
     assert await heard_after(times.app, got) == [1]
 
 
@@ -540,11 +540,11 @@ async def test_a_replay_into_a_full_backlog_counts_only_delivered_events(bus: Re
     for n in range(6):
         await shop.apublish("sold", {"n": n})
     assert await heard_after(bus, got) == [0, 1, 2]
-    assert await bus.service("mail").areplay("shop.sold", since="1h") == 3
+    assert await bus.service("mail").acatch_up("shop.sold", since="1h") == 3
     assert await heard_after(bus, got) == [0, 1, 2]
 
 
-async def test_a_malformed_entry_of_the_log_does_not_stop_a_replay(bus: Relevo) -> None:
+async def test_a_malformed_entry_of_the_log_does_not_stop_catching_up(bus: Relevo) -> None:
     shop, got = logged(bus)
     await registered(bus)
     await shop.apublish("sold", {"n": 1})
@@ -568,20 +568,20 @@ async def test_a_malformed_entry_of_the_log_does_not_stop_a_replay(bus: Relevo) 
     )
     await shop.apublish("sold", {"n": 2})
     await heard_after(bus, got)
-    assert await bus.service("mail").areplay("shop.sold", since="1h") == 2
+    assert await bus.service("mail").acatch_up("shop.sold", since="1h") == 2
     assert await heard_after(bus, got) == [1, 2]
 
 
-async def test_what_a_replay_makes_belongs_to_the_task_of_the_first_time(bus: Relevo) -> None:
+async def test_what_catching_up_makes_belongs_to_the_conversation_of_the_first_time(bus: Relevo) -> None:
     shop, _ = logged(bus)
     await registered(bus)
-    await shop.apublish("sold", {"n": 1}, task="chat")
+    await shop.apublish("sold", {"n": 1}, conversation="chat")
     await drain(bus)
-    assert await bus.service("mail").areplay("shop.sold", since="1h") == 1
+    assert await bus.service("mail").acatch_up("shop.sold", since="1h") == 1
     assert [one.state for one in await bus.conversations.alist("chat")] == [State.READY]
 
 
-def test_an_invalid_replay_is_refused(bus: Relevo) -> None:
+def test_invalid_catching_up_is_refused(bus: Relevo) -> None:
     for known in ("shop.sold", "*.sold", ">"):
         hearing(bus, "mail", known)
     hearing(bus, "mail", "shop.closed", broadcast=True)
@@ -597,7 +597,7 @@ def test_an_invalid_replay_is_refused(bus: Relevo) -> None:
     ]
     for pattern, since, message in refused:
         with pytest.raises(OptionError, match=message):
-            bus.service("mail").replay(pattern, since=since)
+            bus.service("mail").catch_up(pattern, since=since)
 
 
 # --- signed
@@ -629,7 +629,7 @@ async def test_a_replay_does_not_sign_unsigned_events(bus_factory: AppFactory) -
     forger = bus_factory("forger").service("shop", keep_events="1h")
     await forger.apublish("sold", {"n": 666})
     assert await heard_after(app, got) == [1]
-    await app.service("mail").areplay("shop.sold", since="1h")
+    await app.service("mail").acatch_up("shop.sold", since="1h")
     assert await heard_after(app, got) == [1]
     await forger.engine.aclose()
 
@@ -785,19 +785,19 @@ def test_a_service_away_for_too_long_catches_up_before_its_workers_start(times: 
         ask(app, "DEL", app.engine.bus_keys.key("leader"))
         app.sweep(dry_run=False)
     assert app.engine.run(subscriptions(app.engine.bus_keys)) == []
-    assert app.service("mail").replay("shop.sold", since="10d") == 1
+    assert app.service("mail").catch_up("shop.sold", since="10d") == 1
     asyncio.run(drain(app))
     assert got == [1]
 
 
 async def test_an_event_delivered_by_another_process_has_the_same_headers(times: Times) -> None:
-    """Also where tenant and task have unusual characters."""
+    """Also where tenant and conversation have unusual characters."""
     app = times.app
     got = saying(app, "mail", "shop.sold")
     await registered(app)
     about: dict[str, Any] = {
         "tenant": 'a b:%20{é}"',
-        "task": "t *:%41 日",
+        "conversation": "t *:%41 日",
         "correlation_id": "c d",
         "tier": "enterprise",
     }
@@ -805,11 +805,11 @@ async def test_an_event_delivered_by_another_process_has_the_same_headers(times:
     await app.service("shop").apublish("sold", **about)
     times.move(3_000)
     await app.engine.arun(relay_events(app.engine.bus_keys, app.engine.keys_of, 1000))
-    assert len(await app.conversations.alist(about["task"])) == 2
+    assert len(await app.conversations.alist(about["conversation"])) == 2
     await drain(app)
     first, second = (msgspec.structs.replace(one, id="", deadline_ms=0) for one in got)
     assert first == second
-    found = {"tenant": first.tenant, "task": first.conversation_id, "correlation_id": first.correlation_id}
+    found = {"tenant": first.tenant, "conversation": first.conversation_id, "correlation_id": first.correlation_id}
     assert found == {name: about[name] for name in found}
 
 
@@ -855,7 +855,7 @@ def test_an_invalid_event_is_refused_and_nothing_is_published(bus_factory: AppFa
         ("sold", None, {"tennant": "acme"}, OptionError, "did you mean 'tenant'"),
         ("sold", None, {"tier": "golden"}, OptionError, "tier"),
         ("sold", None, {"priority": -1}, OptionError, "priority"),
-        *(("sold", None, {name: "a\nb"}, OptionError, name) for name in ("tenant", "task", "session")),
+        *(("sold", None, {name: "a\nb"}, OptionError, name) for name in ("tenant", "conversation", "session")),
         *(("sold", data, {}, PayloadError, r"shop\.sold") for data in ([1], "text", {"n": object()})),
         ("sold", {"text": "x" * 1_001}, {}, PayloadTooLarge, r"shop\.sold"),
     ]

@@ -1,4 +1,4 @@
-"""What is made for a task is listed and cleaned up, unused queues are swept, and what is in use stays."""
+"""What is made for a conversation is listed and cleaned up, unused queues are swept, and what is in use stays."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ async def akeys(app: Relevo, part: str = "") -> list[str]:
     return await asyncio.to_thread(keys, app, part)
 
 
-def note_of(app: Relevo, task: str) -> bytes:
-    """The key under which the bus notes in which queues something was made for a task."""
-    return app.engine.bus_keys.own("made", task)
+def note_of(app: Relevo, conversation: str) -> bytes:
+    """The key under which the bus notes in which queues something was made for a conversation."""
+    return app.engine.bus_keys.own("made", conversation)
 
 
 def shown(made: list[Made]) -> list[tuple[str, str, str]]:
@@ -92,29 +92,32 @@ class Nooble:
         async def half(reply: Reply[dict[str, int]]) -> None:
             self.reports.append(reply.result)
 
-    async def ask(self, n: int = 1, *, task: str = "task_7", **more: Any) -> str:
+    async def ask(self, n: int = 1, *, conversation: str = "task_7", **more: Any) -> str:
         job = await self.ingestion.asend(
-            "embedding.generate", {"n": n}, task=task, **{"on_reply": "ready", "on_progress": "half", **more}
+            "embedding.generate",
+            {"n": n},
+            conversation=conversation,
+            **{"on_reply": "ready", "on_progress": "half", **more},
         )
         return job.id
 
 
-async def gone(app: Relevo, task: str) -> None:
-    """Until no key is left of a task."""
+async def gone(app: Relevo, conversation: str) -> None:
+    """Until no key is left of a conversation."""
 
     async def is_so() -> bool:
-        return await akeys(app, f"made:{task}") == []
+        return await akeys(app, f"made:{conversation}") == []
 
-    await aeventually(is_so, what=f"nothing is left of {task}")
+    await aeventually(is_so, what=f"nothing is left of {conversation}")
 
 
-async def listed(app: Relevo, task: str, is_so: Callable[[list[tuple[str, str, str]]], bool]) -> None:
-    """Until this holds for what is listed of a task."""
+async def listed(app: Relevo, conversation: str, is_so: Callable[[list[tuple[str, str, str]]], bool]) -> None:
+    """Until this holds for what is listed of a conversation."""
 
     async def look() -> bool:
-        return is_so(shown(await app.conversations.alist(task)))
+        return is_so(shown(await app.conversations.alist(conversation)))
 
-    await aeventually(look, what=f"what is listed of {task}")
+    await aeventually(look, what=f"what is listed of {conversation}")
 
 
 def _living(app: Relevo, queue: str, count: int = 0) -> Callable[[], Awaitable[bool]]:
@@ -151,11 +154,11 @@ async def test_every_message_of_a_task_is_listed_while_it_exists(bus: Relevo) ->
         await aeventually(_subscribed(bus))
     me = nooble.ingestion
     await nooble.ask()
-    await me.asend("embedding.generate", {"n": 2}, task="task_7", delay="1h")
-    await me.asend("embedding.generate", {"n": 3}, task="other")
+    await me.asend("embedding.generate", {"n": 2}, conversation="task_7", delay="1h")
+    await me.asend("embedding.generate", {"n": 3}, conversation="other")
     await me.asend("embedding.generate", {"n": 4})
-    await me.apublish("document_processed", task="task_7")
-    asked = asyncio.create_task(me.arequest("slow.wait", task="task_7", wait=True, timeout=PATIENCE))
+    await me.apublish("document_processed", conversation="task_7")
+    asked = asyncio.create_task(me.arequest("slow.wait", conversation="task_7", wait=True, timeout=PATIENCE))
     await listed(bus, "task_7", lambda rows: len(rows) == 5)
     found = await bus.conversations.alist("task_7")
     assert sorted(shown(found)) == [
@@ -181,8 +184,8 @@ async def test_every_message_of_a_task_is_listed_while_it_exists(bus: Relevo) ->
 async def test_ended_messages_are_listed_with_their_state(bus: Relevo) -> None:
     nooble = Nooble(bus)
     for n in (1, -1):
-        await nooble.ingestion.asend("embedding.generate", {"n": n}, task="task_7")
-    job = await nooble.ingestion.asend("embedding.generate", {"n": 2}, task="task_7", delay="1h")
+        await nooble.ingestion.asend("embedding.generate", {"n": n}, conversation="task_7")
+    job = await nooble.ingestion.asend("embedding.generate", {"n": 2}, conversation="task_7", delay="1h")
     await job.acancel()
     await drain(bus)
     states = sorted(one.state.value for one in await bus.conversations.alist("task_7"))
@@ -190,21 +193,21 @@ async def test_ended_messages_are_listed_with_their_state(bus: Relevo) -> None:
 
 
 def test_an_invalid_task_is_refused(bus: Relevo) -> None:
-    tasks: list[Any] = [None, "", 7, b"task", "x" * 201, ["task"]]
-    for task in tasks:
+    ids: list[Any] = [None, "", 7, b"conversation", "x" * 201, ["conversation"]]
+    for conversation in ids:
         for ask in (bus.conversations.list, bus.conversations.clean):
-            with pytest.raises(OptionError, match="task"):
-                ask(task)
-        if task is not None and task != "":
-            with pytest.raises(OptionError, match="task"):
-                bus.service("a").send("b.c", task=task)
+            with pytest.raises(OptionError, match="conversation"):
+                ask(conversation)
+        if conversation is not None and conversation != "":
+            with pytest.raises(OptionError, match="conversation"):
+                bus.service("a").send("b.c", conversation=conversation)
 
 
 # --- what is noted, and losing it
 
 
 async def test_what_is_known_of_a_task_ends_by_itself(bus_factory: AppFactory) -> None:
-    bus = bus_factory(task_ttl="1h")
+    bus = bus_factory(conversation_ttl="1h")
     await Nooble(bus).ask()
     found = [key for key in await akeys(bus) if ":made:" in key]
     assert len(found) == 3, "of the bus, of the action's queue, of the callback's"
@@ -225,7 +228,7 @@ async def test_a_message_outlives_the_note_of_its_task(bus: Relevo) -> None:
 
 async def test_losing_the_note_of_the_bus_loses_nothing(bus: Relevo) -> None:
     nooble = Nooble(bus)
-    await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="task_7")
+    await nooble.ingestion.asend("embedding.generate", {"n": 1}, conversation="task_7")
     await drain(bus)
     await bus.engine.arun(Call(["DEL", note_of(bus, "task_7")]))
     assert shown(await bus.conversations.alist("task_7")) == [("actions", "embedding.generate", "done")]
@@ -237,10 +240,10 @@ async def test_losing_the_note_of_the_bus_loses_nothing(bus: Relevo) -> None:
 async def test_an_incomplete_note_hides_no_message(bus_factory: AppFactory, ask: str) -> None:
     bus, other = bus_factory(), bus_factory("other")
     nooble = Nooble(bus)
-    await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="task_7")
+    await nooble.ingestion.asend("embedding.generate", {"n": 1}, conversation="task_7")
     await bus.engine.arun(Call(["DEL", note_of(bus, "task_7")]))
-    await other.service("x").asend("elsewhere.work", task="task_7")
-    await nooble.ingestion.asend("embedding.generate", {"n": 2}, task="task_7")
+    await other.service("x").asend("elsewhere.work", conversation="task_7")
+    await nooble.ingestion.asend("embedding.generate", {"n": 2}, conversation="task_7")
     await drain(bus)
     await other.aclose()
     if ask == "list":
@@ -258,7 +261,7 @@ async def test_an_event_whose_publisher_died_is_listed_with_its_task(times: Time
     await bus.engine.arun(
         subscribe(bus.engine.bus_keys, [Subscription("shop.sold", "audit", "audit:notifications:shop.sold")])
     )
-    await bus.service("shop").asend("absent.serve", task="task_7")
+    await bus.service("shop").asend("absent.serve", conversation="task_7")
     body = b'{"t":"shop.sold","h":{"o":"event","j":"task_7"}'
     await bus.engine.arun(
         publish(bus.engine.bus_keys, "shop.sold", bus.engine.new_id(), body, tracked=Tracked("task_7", 60_000))
@@ -278,10 +281,10 @@ async def test_a_clean_up_reports_what_it_removed_and_what_it_left(
 ) -> None:
     nooble = Nooble(bus)
     for n in (1, 2, -1):
-        await nooble.ingestion.asend("embedding.generate", {"n": n}, task="task_7")
+        await nooble.ingestion.asend("embedding.generate", {"n": n}, conversation="task_7")
     await drain(bus)
-    await nooble.ingestion.asend("embedding.generate", {"n": 3}, task="task_7")
-    await nooble.ingestion.asend("elsewhere.work", task="task_7")
+    await nooble.ingestion.asend("embedding.generate", {"n": 3}, conversation="task_7")
+    await nooble.ingestion.asend("elsewhere.work", conversation="task_7")
     before = await akeys(bus)
     report = await bus.conversations.aclean("task_7", dry_run=True)
     assert (report.removed, report.living, report.dead, report.dry_run) == (2, 2, 1, True)
@@ -289,7 +292,7 @@ async def test_a_clean_up_reports_what_it_removed_and_what_it_left(
     with caplog.at_level(logging.INFO, "relevo.bus"):
         report = await bus.conversations.aclean("task_7")
     assert report.queues == {"embedding:actions": Left(2, 1, 1), "elsewhere:actions": Left(0, 1, 0)}
-    assert "task task_7: 2 removed from 2 queues; 2 in use, 1 dead letters left" in caplog.text
+    assert "conversation task_7: 2 removed from 2 queues; 2 in use, 1 dead letters left" in caplog.text
     assert (await bus.conversations.aclean("task_7")).removed == 0
     assert (await bus.conversations.aclean("task_7", dead=True)).removed == 1
     worker = await drain(bus)
@@ -301,17 +304,17 @@ async def test_a_clean_up_reports_what_it_removed_and_what_it_left(
     assert (await bus.conversations.aclean("unknown")).queues == {}
 
 
-async def test_nothing_is_left_of_a_task_that_was_cleaned_up(bus: Relevo) -> None:
+async def test_nothing_is_left_of_a_conversation_that_was_cleaned_up(bus: Relevo) -> None:
     """Its keys are those that were there before it."""
     nooble = Nooble(bus)
-    await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="warm-up")
+    await nooble.ingestion.asend("embedding.generate", {"n": 1}, conversation="warm-up")
     await drain(bus)
     await bus.conversations.aclean("warm-up")
     before = await akeys(bus)
     for n in range(20):
-        await nooble.ingestion.asend("embedding.generate", {"n": n}, task="task_7")
+        await nooble.ingestion.asend("embedding.generate", {"n": n}, conversation="task_7")
     await drain(bus)
-    assert len(await akeys(bus)) > len(before) + 20, "results, and what is known of the task"
+    assert len(await akeys(bus)) > len(before) + 20, "results, and what is known of the conversation"
     await bus.conversations.aclean("task_7")
     assert set(await akeys(bus)) - set(before) == set()
 
@@ -341,7 +344,7 @@ async def test_messages_sent_during_a_clean_up_are_handled(bus: Relevo) -> None:
         cleaners = [asyncio.create_task(clean()) for _ in range(2)]
         for start in range(0, 200, 50):
             await asyncio.gather(
-                *(svc.asend("embedding.work", {"n": n}, task="task_7") for n in range(start, start + 50))
+                *(svc.asend("embedding.work", {"n": n}, conversation="task_7") for n in range(start, start + 50))
             )
         await aeventually(lambda: len(handled) >= 200, what="all were handled")
         await aeventually(_living(bus, "embedding:actions"))
@@ -374,12 +377,16 @@ async def test_a_callback_that_timed_out_cleans_up(bus: Relevo) -> None:
         nooble.replies.append(reply.status)
 
     async with working(bus, queues=["ingestion:callbacks", "ingestion:actions"]):
-        await nooble.ingestion.asend("absent.serve", task="task_7", on_reply="ready", on_timeout="late", timeout=0.05)
+        await nooble.ingestion.asend(
+            "absent.serve", conversation="task_7", on_reply="ready", on_timeout="late", timeout=0.05
+        )
         await aeventually(lambda: nooble.replies == ["timeout"])
         await listed(bus, "task_7", lambda rows: [type for _, type, _ in rows] in (["absent.serve"], []))
 
 
-async def test_the_last_callback_of_a_task_cleans_up_after_it_and_a_report_on_the_way_does_not(bus: Relevo) -> None:
+async def test_the_last_callback_of_a_conversation_cleans_up_after_it_and_a_report_on_the_way_does_not(
+    bus: Relevo,
+) -> None:
     nooble = Nooble(bus)
     hold = asyncio.Event()
 
@@ -390,8 +397,8 @@ async def test_the_last_callback_of_a_task_cleans_up_after_it_and_a_report_on_th
         await hold.wait()
 
     async with working(bus):
-        await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="task_7")  # leaves a result
-        await nooble.ingestion.asend("embedding.long", task="task_7", on_reply="ready", on_progress="half")
+        await nooble.ingestion.asend("embedding.generate", {"n": 1}, conversation="task_7")  # leaves a result
+        await nooble.ingestion.asend("embedding.long", conversation="task_7", on_reply="ready", on_progress="half")
         await aeventually(lambda: len(nooble.reports) == 3)
         await aeventually(_living(bus, "ingestion:callbacks", 1))
         states = sorted(shown(await bus.conversations.alist("task_7")))
@@ -441,7 +448,7 @@ async def test_between_two_attempts_of_a_callback_nothing_is_cleaned_up(bus: Rel
 async def test_a_callback_without_a_task_cleans_up_nothing(bus: Relevo) -> None:
     nooble = Nooble(bus)
     async with working(bus):
-        await nooble.ingestion.asend("embedding.generate", {"n": 1}, task="task_7")
+        await nooble.ingestion.asend("embedding.generate", {"n": 1}, conversation="task_7")
         await nooble.ingestion.asend("embedding.generate", {"n": 2}, on_reply="ready")
         await aeventually(lambda: nooble.replies == ["done"])
         await aeventually(_living(bus, "embedding:actions"))
@@ -461,7 +468,7 @@ async def test_nothing_is_cleaned_up_by_itself_where_that_is_only_observed_or_of
             await aeventually(_living(bus, "ingestion:callbacks"))
             if mode == "observe":
                 await aeventually(lambda: "(only observed)" in caplog.text, what="it says what it would do")
-    assert ("task task_7" in caplog.text) == (mode == "observe")
+    assert ("conversation task_7" in caplog.text) == (mode == "observe")
     assert ("actions", "embedding.generate", "done") in shown(await bus.conversations.alist("task_7"))
     assert (await bus.conversations.aclean("task_7")).removed > 0, "asked for, it is done"
 
@@ -617,7 +624,7 @@ def test_a_sweep_asks_as_often_whatever_is_kept_elsewhere(times: Times, server: 
     first = asked(sweeping(app.engine, dry_run=True))
     svc = app.service("svc")
     for n in range(300):
-        svc.send("busy.work", {"n": n}, task=f"task_{n}")
+        svc.send("busy.work", {"n": n}, conversation=f"task_{n}")
     assert asked(sweeping(app.engine, dry_run=True)) == first
 
 
@@ -812,7 +819,7 @@ def test_a_queue_used_just_now_by_a_process_whose_clock_is_wrong_is_no_orphan(ti
     "name", [b"x:responses:y", b"x:dead_letter:actions", b":actions", b"\xff:actions", b"a:actions:%zz"]
 )
 def test_garbage_on_the_list_of_queues_is_ignored(bus: Relevo, name: bytes) -> None:
-    bus.service("svc").send("svc.work", task="task_7")
+    bus.service("svc").send("svc.work", conversation="task_7")
     bus.engine.run(Call(["ZADD", bus.engine.bus_keys.key("queues"), 1, name]))
     bus.engine.run(Call(["DEL", note_of(bus, "task_7")]))
     assert len(bus.conversations.list("task_7")) == 1
@@ -835,9 +842,9 @@ async def test_what_came_and_went_is_counted_by_kind_and_adds_up(bus: Relevo) ->
     async with working(bus):
         await aeventually(_subscribed(bus))
         for n in (1, 2, -1):
-            await nooble.ask(n, task=f"task_{n}", on_progress=None)
+            await nooble.ask(n, conversation=f"task_{n}", on_progress=None)
         for n in range(4):
-            await nooble.ingestion.apublish("seen", {"n": n}, task="events")
+            await nooble.ingestion.apublish("seen", {"n": n}, conversation="events")
         await aeventually(lambda: len(nooble.replies) == 3)
         await gone(bus, "task_1")
         await gone(bus, "task_2")
@@ -882,7 +889,7 @@ def test_an_unused_bus_has_nothing_to_count_or_to_sweep(bus: Relevo) -> None:
     assert keys(bus) == []
 
 
-def test_the_place_of_a_message_is_no_part_of_its_task(bus: Relevo) -> None:
-    """A tenant and a task of one name are two things."""
+def test_the_place_of_a_message_is_no_part_of_its_conversation(bus: Relevo) -> None:
+    """A tenant and a conversation of one name are two things."""
     bus.service("svc").send("svc.work", tenant="task_7")
     assert bus.conversations.list("task_7") == []

@@ -32,8 +32,10 @@ def test_the_answer_comes_through_all_services_and_the_session_has_it_before_the
     shown.at(r"session session_1 <- guide\.md progress: 3 of 6", accepted)
     stored = shown.at(r"ingestion guide\.md: 6 vectors stored", accepted)
     pushed = shown.at(r"session session_1 <- guide\.md done: 6 vectors", stored)
-    cleaned = shown.at(r"clean-up task task_1: \d+ removed from \d+ queues; \d+ in use, 0 dead letters left", pushed)
-    assert shown.at(r"clean-up task task_1: .*") == cleaned, "progress has cleaned up"
+    cleaned = shown.at(
+        r"clean-up conversation task_1: \d+ removed from \d+ queues; \d+ in use, 0 dead letters left", pushed
+    )
+    assert shown.at(r"clean-up conversation task_1: .*") == cleaned, "progress has cleaned up"
     shown.at(r"orchestrator agents of acme may use guide\.md \(6 vectors\)", stored)
     shown.at("left task_1: nothing")
 
@@ -42,7 +44,7 @@ def test_a_fault_reaches_the_session_of_the_process_that_sent_the_request(shown:
     """With its cause; the message stays as a dead letter."""
     fault = r"embedding\.model\.UnreadableText: the text was broken before it came here"
     failed = shown.at(rf"session session_2 <- scan\.pdf failed: {fault}", shown.at(rf"ingestion scan\.pdf: .*{fault}"))
-    shown.at(r"clean-up task task_2: \d+ removed from \d+ queues; \d+ in use, 1 dead letters left", failed)
+    shown.at(r"clean-up conversation task_2: \d+ removed from \d+ queues; \d+ in use, 1 dead letters left", failed)
     shown.at(r"left task_2: embedding\.generate_batch is dead, on embedding:actions")
 
 

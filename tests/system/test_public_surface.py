@@ -34,7 +34,7 @@ IN_PAIRS: dict[str, list[str]] = {
         "pools", "purge", "pause", "resume", "pauses",
     ],
     "Pool": ["add", "move", "fail", "remove", "update", "get", "items", "counts", "dead", "retry"],
-    "Service": ["send", "request", "publish", "report", "replay"],
+    "Service": ["send", "request", "publish", "report", "catch_up"],
     "Task": ["enqueue", "enqueue_many"],
     "Job": ["result", "status", "info", "logs", "progress", "cancel", "retry"],
     "Queue": ["stats", "pause", "resume", "pauses", "limit", "unlimit", "limits", "clear", "jobs", "take"],

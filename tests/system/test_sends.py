@@ -330,7 +330,7 @@ async def test_what_a_handler_sends_belongs_to_the_same_operation(bus: Relevo) -
         note()
 
     shop = bus.service("shop")
-    about: dict[str, Any] = {"tenant": "acme", "tier": "free", "session": "s1", "task": "task-9"}
+    about: dict[str, Any] = {"tenant": "acme", "tier": "free", "session": "s1", "conversation": "task-9"}
     job = await shop.asend("mail.send", {"to": "ana"}, traceparent="00-1-2-01", version="2", **about)
     async with working(bus):
         await aeventually(lambda: len(seen) == 3, what="all three were handled")

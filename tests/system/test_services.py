@@ -461,7 +461,7 @@ async def test_without_a_worker_a_request_fails_and_nothing_is_written(bus: Rele
     me = bus.service("me")
     for _ in range(3):
         with pytest.raises(NoResponders, match=r"nobody serves a\.b.*a:actions.*wait=True"):
-            await me.arequest("a.b", {"n": 1}, task="t1", tenant="acme", timeout=60)
+            await me.arequest("a.b", {"n": 1}, conversation="t1", tenant="acme", timeout=60)
         with pytest.raises(NoResponders):
             me.request("a.b", timeout=60)
     assert not [key for key in lasting(await keys(bus)) if "a:actions" in key]
@@ -750,7 +750,7 @@ async def test_an_invalid_option_of_a_request_is_refused_by_name(bus: Relevo) ->
     refused: list[tuple[dict[str, Any], str]] = [
         ({"tennant": "x"}, "did you mean 'tenant'|tenant"),
         *(({"tenant": tenant}, "tenant") for tenant in (7, "a\nb", "x" * 201)),
-        *(({name: b"x"}, name) for name in ("session", "task", "correlation_id", "traceparent", "version")),
+        *(({name: b"x"}, name) for name in ("session", "conversation", "correlation_id", "traceparent", "version")),
         *(({"priority": priority}, "priority") for priority in (2_000, "high", True)),
         *(({"idempotency_key": key}, "idempotency_key") for key in ("", 7)),
         *(({"timeout": timeout}, "timeout") for timeout in (0, -1, "5", math.nan, math.inf, None, "1000000d")),

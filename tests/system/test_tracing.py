@@ -120,9 +120,9 @@ async def test_an_operation_is_known_by_its_task(bus: Relevo, task: str) -> None
     @svc.action("work")
     async def work() -> None: ...
 
-    await svc.asend("svc.work", task=task, correlation_id="one")
-    await svc.asend("svc.work", task=task, correlation_id="two")
-    await svc.asend("svc.work", task="other", correlation_id="two")
+    await svc.asend("svc.work", conversation=task, correlation_id="one")
+    await svc.asend("svc.work", conversation=task, correlation_id="two")
+    await svc.asend("svc.work", conversation="other", correlation_id="two")
     await drain(bus)
     assert [len(await bus.atrace(id)) for id in (task, "one", "two", "other", "unknown")] == [2, 1, 2, 1, 0]
 
@@ -217,7 +217,7 @@ async def test_a_poison_message_has_a_span(times: Times) -> None:
     @svc.action("work", max_crashes=1)
     async def work() -> None: ...
 
-    await svc.asend("svc.work", task="task_7", correlation_id=OPERATION)
+    await svc.asend("svc.work", conversation="task_7", correlation_id=OPERATION)
     assert len(await asyncio.to_thread(bus.queue("svc:actions").take, 1, worker="w")) == 1
     times.move(60_000)
     await drain(bus)
@@ -242,7 +242,7 @@ async def test_waiting_and_running_messages_of_a_task_are_listed(bus: Relevo) ->
         await hold.wait()
 
     async with working(bus):
-        await svc.asend("svc.work", task="task_7")
+        await svc.asend("svc.work", conversation="task_7")
         for state in ("running", "done"):
 
             async def are_listed(state: str = state) -> bool:
@@ -268,7 +268,7 @@ async def test_a_message_waiting_for_its_retry_is_listed(bus: Relevo) -> None:
     async def work() -> None:
         raise ValueError("no")
 
-    job = await svc.asend("svc.work", task="task_7")
+    job = await svc.asend("svc.work", conversation="task_7")
     await drain(bus)
     for id in (job.id, "task_7"):
         found = await bus.atrace(id)
@@ -291,7 +291,7 @@ async def test_waiting_messages_of_an_operation_are_listed(bus: Relevo, named: b
 
 async def test_a_task_whose_id_looks_like_that_of_a_message_is_followed_as_any_other(bus: Relevo) -> None:
     task = bus.engine.new_id()
-    await bus.service("svc").asend("absent.serve", task=task)
+    await bus.service("svc").asend("absent.serve", conversation=task)
     assert rows_of(await bus.atrace(task)) == [(0, "absent.serve", "ready")]
 
 
@@ -325,7 +325,7 @@ async def test_without_traces_waiting_messages_are_still_listed(bus_factory: App
     async def work() -> None:
         await svc.asend("absent.serve")
 
-    await svc.asend("svc.work", task="task_7")
+    await svc.asend("svc.work", conversation="task_7")
     await drain(bus)
     assert server.command("EXISTS", bus.engine.bus_keys.key("spans")) == 0
     assert rows_of(await bus.atrace("task_7")) == [(0, "absent.serve", "ready")]

@@ -409,15 +409,15 @@ def test_a_workflow_is_cancelled_and_run_again(desk: Desk) -> None:
 
 
 def test_cleanup_of_a_task_is_a_dry_run_by_default(desk: Desk) -> None:
-    desk.app.service("ingestion").send("embedding.generate", {"text": "b"}, task="task_8")
+    desk.app.service("ingestion").send("embedding.generate", {"text": "b"}, conversation="task_8")
     with desk("admin") as here:
-        assert here.ask("/tasks/task_8")[0]["state"] == "ready"
-        assert here.do("/tasks/task_8/cleanup")["living"] == 1
+        assert here.ask("/conversations/task_8")[0]["state"] == "ready"
+        assert here.do("/conversations/task_8/cleanup")["living"] == 1
         assert deeds(desk.app) == []
-        assert here.do("/tasks/task_8/cleanup", dry_run=False, dead=True)["dry_run"] is False
+        assert here.do("/conversations/task_8/cleanup", dry_run=False, dead=True)["dry_run"] is False
         assert here.do("/orphans/sweep")["dry_run"] is True
         assert here.do("/orphans/sweep", dry_run=False)["count"] == 0
-    assert [what for what, *_ in deeds(desk.app)] == ["orphans.sweep", "task.cleanup"]
+    assert [what for what, *_ in deeds(desk.app)] == ["orphans.sweep", "conversation.cleanup"]
 
 
 def test_queues_tasks_tenants_and_schedules_are_paused_and_resumed(desk: Desk) -> None:

@@ -308,7 +308,7 @@ UNKNOWN = {
         "GET /services/nothing", "GET /traces/nothing", "GET /tasks/nothing", "POST /queues/nothing/pause",
         "POST /queues/nothing/clear?dry_run=false",
     ],
-    422: [f"GET /tasks/{'t' * 201}"],
+    422: [f"GET /conversations/{'t' * 201}"],
     405: ["GET /queues/default/pause", "POST /queues", "DELETE /queues/default", "OPTIONS /me", "BREW /me"],
 }  # fmt: skip
 

@@ -122,7 +122,7 @@ def fill(app: Relevo) -> Filled:
     """Jobs in many states, dead letters, a workflow, a schedule, messages of the bus."""
     describe(app)
     charge, double, report = (app.tasks[name] for name in ("charge", "double", "report"))
-    app.service("ingestion").send("embedding.generate", {"text": "a", "password": "of-bus"}, task="task_7")
+    app.service("ingestion").send("embedding.generate", {"text": "a", "password": "of-bus"}, conversation="task_7")
     done = charge.enqueue(7, "4111-done", token="token-done")
     dead = charge.enqueue(13, "4111-dead", token="token-dead")
     flow = chain(double.s(2), double.s()).enqueue()

@@ -86,8 +86,8 @@ def test_a_message_says_all_that_its_envelope_says() -> None:
 def test_the_first_message_of_an_operation_gives_it_its_id() -> None:
     first = message_of("m-1", "a.b", 1, "", None, Headers())
     assert (first.correlation_id, first.conversation_id, first.causation_id) == ("m-1", "m-1", "")
-    of_no_task = message_of("m-1", "a.b", 1, "", None, Headers(correlation="op-1"))
-    assert of_no_task.conversation_id == "op-1"
+    of_none = message_of("m-1", "a.b", 1, "", None, Headers(correlation="op-1"))
+    assert of_none.conversation_id == "op-1"
 
 
 # --- what is handed on
@@ -103,7 +103,7 @@ def test_a_message_of_a_handler_inherits_its_operation(intent: Intent) -> None:
         instance="w2",
         tier="free",
         session="s1",
-        task="chat-7",
+        conversation="chat-7",
         correlation="op-1",
         causation="m-1",
         depth=5,
@@ -118,7 +118,13 @@ def test_the_operation_of_the_first_message_is_handed_on_by_its_id() -> None:
 
 
 def test_given_headers_win_over_inherited_ones() -> None:
-    given = {"tier": "enterprise", "session": "s2", "task": "chat-8", "version": "3", "traceparent": "00-1-2-01"}
+    given = {
+        "tier": "enterprise",
+        "session": "s2",
+        "conversation": "chat-8",
+        "version": "3",
+        "traceparent": "00-1-2-01",
+    }
     tenant, headers = handed_on(Belongings(tenant="other", correlation_id="op-2", **given))
     _, inherited = handed_on()
     assert tenant == "other"
@@ -127,8 +133,8 @@ def test_given_headers_win_over_inherited_ones() -> None:
 
 def test_an_empty_header_wins_over_the_inherited_one() -> None:
     """An empty text is an answer: this message belongs to no tenant, to no session."""
-    tenant, headers = handed_on(Belongings(tenant="", tier="", session="", task="", traceparent=""))
-    assert (tenant, headers.tier, headers.session, headers.task, headers.traceparent) == ("", "", "", "", "")
+    tenant, headers = handed_on(Belongings(tenant="", tier="", session="", conversation="", traceparent=""))
+    assert (tenant, headers.tier, headers.session, headers.conversation, headers.traceparent) == ("", "", "", "", "")
     assert headers.correlation == "op-1", "but it always belongs to the operation"
 
 
@@ -142,10 +148,10 @@ def test_a_message_sent_outside_a_handler_inherits_nothing() -> None:
 
 
 @pytest.mark.parametrize(("correlation", "expected"), [(None, "chat-7"), ("op-1", "op-1")])
-def test_the_task_is_the_operation_unless_another_is_named(correlation: str | None, expected: str) -> None:
-    own = Belongings(task="chat-7", correlation_id=correlation)
+def test_the_conversation_is_the_operation_unless_another_is_named(correlation: str | None, expected: str) -> None:
+    own = Belongings(conversation="chat-7", correlation_id=correlation)
     _, headers = onward(own, None, Headers(), intent="send", source="a", instance="p")
-    assert (headers.task, headers.correlation) == ("chat-7", expected)
+    assert (headers.conversation, headers.correlation) == ("chat-7", expected)
 
 
 def test_messages_cannot_cause_messages_for_ever() -> None:
@@ -166,7 +172,7 @@ def test_a_chain_of_messages_keeps_the_headers_of_its_first() -> None:
         working_on = message_of(f"m{n}", "a.b", 1, tenant, None, headers)
         tenant, headers = onward(Belongings(), working_on, headers, intent="send", source=f"s{n}", instance="p")
     assert causes == ["", *(f"m{n}" for n in range(9))]
-    assert (tenant, headers.tier, headers.session, headers.task) == ("acme", "free", "s1", "chat-7")
+    assert (tenant, headers.tier, headers.session, headers.conversation) == ("acme", "free", "s1", "chat-7")
     assert (headers.correlation, headers.traceparent, headers.depth) == ("op-1", TRACE, 10)
 
 

@@ -141,7 +141,7 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "web_tokens": ("admin:ana:0123456789abcdef", ("admin:ana:0123456789abcdef",)),
         "mask": ("iban, card", ("iban", "card")),
         "trace_max": ("0", 0),
-        "task_ttl": ("2h", 7200.0),
+        "conversation_ttl": ("2h", 7200.0),
         "orphan_age": ("3d", 259_200.0),
         "lifecycle": ("observe", "observe"),
         "otel": ("on", True),

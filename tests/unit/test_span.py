@@ -26,11 +26,11 @@ def rows_of(*spans: Span) -> list[tuple[int, str]]:
 # --- what it belongs to
 
 
-def test_a_span_belongs_to_its_operation_its_task_and_its_message() -> None:
-    one = Span("message", "a.b", "a:actions", "send", task="task", correlation="operation", causation="cause")
-    ids = ("message", "task", "operation", "cause", "a.b", "other")
-    assert [id for id in ids if one.belongs_to(id)] == ["message", "task", "operation"]
-    assert not msgspec.structs.replace(one, task="").belongs_to("task")
+def test_a_span_belongs_to_its_operation_its_conversation_and_its_message() -> None:
+    one = Span("message", "a.b", "a:actions", "send", conversation="chat", correlation="operation", causation="cause")
+    ids = ("message", "chat", "operation", "cause", "a.b", "other")
+    assert [id for id in ids if one.belongs_to(id)] == ["message", "chat", "operation"]
+    assert not msgspec.structs.replace(one, conversation="").belongs_to("chat")
 
 
 def test_what_is_written_is_what_is_read() -> None:

@@ -46,7 +46,7 @@ async def process_document(document: Document) -> Accepted:
             on_timeout="embeddings_late",
             timeout=PATIENCE,
             context=Asked(document.document_id, document.home),
-            task=document.task,
+            conversation=document.task_id,
         )
         return message.id
 
@@ -65,7 +65,7 @@ async def embeddings_progress(reply: Reply[dict[str, int]]) -> None:
 
 @ingestion.action("embeddings_ready", retries=5, backoff="1s")
 async def embeddings_ready(reply: Reply[list[list[float]]]) -> None:
-    """Embedding has ended, well or not: the last word about the task."""
+    """Embedding has ended, well or not: the last word about the conversation."""
     asked = msgspec.convert(reply.context, Asked)
     if reply.ok and reply.result is not None:
         done = Done(asked.document_id, reply.status, vectors.store(asked.document_id, reply.result))
@@ -76,8 +76,8 @@ async def embeddings_ready(reply: Reply[list[list[float]]]) -> None:
         done = Done(asked.document_id, reply.status, error=error)
         log.info("%s: %s, %s", asked.document_id, reply.status, error)
     await tell_session(asked.home, done)
-    # When this function has returned, what is left of the task is removed. Nothing has to be called for that; if it
-    # raises, it is called again, and the session is told again.
+    # When this function has returned, what is left of the conversation is removed. Nothing has to be called for that;
+    # if it raises, it is called again, and the session is notified again.
 
 
 @ingestion.action("embeddings_late", retries=5, backoff="1s")

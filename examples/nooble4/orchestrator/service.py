@@ -31,7 +31,7 @@ async def submit(upload: Upload) -> None:
     sessions.open(upload.session)
     await orchestrator.asend(
         "ingestion.process_document",
-        Document(upload.document_id, upload.text, upload.task, HOME),
+        Document(upload.document_id, upload.text, upload.task_id, HOME),
         on_reply="document_accepted",
         timeout="30s",
         sticky=True,
@@ -39,7 +39,7 @@ async def submit(upload: Upload) -> None:
         tenant=upload.tenant,
         tier=upload.tier,
         session=upload.session,
-        correlation_id=upload.task,
+        correlation_id=upload.task_id,
     )
 
 

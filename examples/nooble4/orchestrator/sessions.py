@@ -31,7 +31,7 @@ class Upload(Struct, frozen=True):
     session: str
     tenant: str
     tier: str
-    task: str
+    task_id: str
     document_id: str
     text: str
 

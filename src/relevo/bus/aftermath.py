@@ -10,7 +10,6 @@ from relevo.bus.span import Span
 from relevo.bus.span_store import PART, write_spans
 from relevo.engine.duty import Duty, Host
 from relevo.engine.ids import made_ms
-from relevo.engine.job import State
 from relevo.engine.message import Headers
 from relevo.engine.outcome import End, Finish, GiveBack, Outcome, Reroute, TryAgain
 from relevo.engine.settle import Held
@@ -48,7 +47,7 @@ class Aftermath(Duty[None]):
                     headers.source,
                     held.worker,
                     envelope.tenant,
-                    headers.task,
+                    headers.conversation,
                     headers.correlation or held.id,
                     headers.causation,
                     len(held.story.attempts) + 1,
@@ -60,30 +59,24 @@ class Aftermath(Duty[None]):
                 )
             )
         is_last = headers.intent == "callback" and envelope.takes != "" and isinstance(outcome, Finish | End)
-        return headers.task if is_last else ""
+        return headers.conversation if is_last else ""
 
     def _is_worth_it(self, id: str, headers: Headers, outcome: Outcome) -> bool:
         """Whether to keep the span. Under heavy traffic some operations are kept whole, instead of parts of all.
 
         Spans of conversations and of failures are always kept.
         """
-        if len(self._spans) < self._plenty or headers.task or not isinstance(outcome, Finish):
+        if len(self._spans) < self._plenty or headers.conversation or not isinstance(outcome, Finish):
             return True
         return zlib.crc32((headers.correlation or id).encode()) % 16 == 0
 
-    def note_lost(self, held: Held, verb: str, queue: str, now_ms: int) -> None:
-        """Buffer the span of a message whose worker lost its lease."""
-        outcome = End(State.DEAD, "poison") if verb == "dead" else GiveBack()
-        if held.envelope is not None and held.envelope.headers is not None:
-            self.note(held, held.envelope.headers, outcome, queue, now_ms)
-
-    def clean_up(self, tasks: list[str]) -> None:
+    def clean_up(self, conversations: list[str]) -> None:
         """Clean up conversations whose callback was handled; the only automatic clean-up."""
         mode = self._engine.settings.lifecycle
-        for task in dict.fromkeys(tasks):
+        for conversation in dict.fromkeys(conversations):
             if mode != "off":
                 self._engine.part(Bus).in_background(
-                    cleaning(self._engine, task, dry_run=mode == "observe", everywhere=False)
+                    cleaning(self._engine, conversation, dry_run=mode == "observe", everywhere=False)
                 )
 
     async def close(self) -> None:

@@ -48,7 +48,7 @@ class Made(Struct, frozen=True):
 class Cleaned(Struct, frozen=True):
     """What a clean-up did, queue by queue."""
 
-    task: str
+    conversation: str
     queues: dict[str, Left]
     dry_run: bool = False
 
@@ -71,28 +71,28 @@ class Cleaned(Struct, frozen=True):
 Messages = list[Made]
 
 
-def _task(given: Any) -> str:
+def _checked(given: Any) -> str:
     if not isinstance(given, str) or not given or len(given) > 200:
-        raise OptionError(f"task: the id of a task is text of at most 200 characters, found {given!r:.80}")
+        raise OptionError(f"conversation: an id is text of at most 200 characters, found {given!r:.80}")
     return given
 
 
-def _queues_of(engine: Engine, task: str, *, everywhere: bool) -> Generator[Call[Any], Any, list[str]]:
+def _queues_of(engine: Engine, conversation: str, *, everywhere: bool) -> Generator[Call[Any], Any, list[str]]:
     """The queues that hold something of a conversation, as the bus noted them; notes may be lost, so `everywhere`
     looks in all queues.
     """
-    names: list[str] = yield noted(engine.bus_keys, task)
+    names: list[str] = yield noted(engine.bus_keys, conversation)
     if not everywhere:
         return [name for name in names if is_bus_name(name)]
     return list(dict.fromkeys([*names, *(yield from bus_queues(engine))]))
 
 
-def listing(engine: Engine, task: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Made]]:
+def listing(engine: Engine, conversation: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Made]]:
     """What was made on behalf of a conversation and still exists: oldest first."""
-    task = _task(task)
-    names = yield from _queues_of(engine, task, everywhere=True)
+    conversation = _checked(conversation)
+    names = yield from _queues_of(engine, conversation, everywhere=True)
     found: list[Made] = []
-    ids = yield Ahead(made(engine.keys_of(name), task) for name in names)
+    ids = yield Ahead(made(engine.keys_of(name), conversation) for name in names)
     pairs = [(name, id) for name, here in zip(names, ids, strict=True) for id in here][:LISTED]
     seen: list[Seen] = yield Ahead(look(engine.keys_of(name), id) for name, id in pairs)
     for (name, id), one in zip(pairs, seen, strict=True):
@@ -106,27 +106,27 @@ def listing(engine: Engine, task: str) -> Generator[Call[Any] | Ahead[Any], Any,
 
 
 def cleaning(
-    engine: Engine, task: str, *, dead: bool = False, dry_run: bool = False, everywhere: bool = True
+    engine: Engine, conversation: str, *, dead: bool = False, dry_run: bool = False, everywhere: bool = True
 ) -> Generator[Call[Any] | Ahead[Any], Any, Cleaned]:
     """Remove the remains of a conversation, each queue in one step. Messages in use stay, and so do dead letters.
 
     Queues without access are left to their own services, and to the expiry of what is in them.
     """
-    task = _task(task)
-    names = yield from _queues_of(engine, task, everywhere=everywhere)
+    conversation = _checked(conversation)
+    names = yield from _queues_of(engine, conversation, everywhere=everywhere)
     looked: dict[str, Left] = {}
     for name in names:
         with suppress(ServerRefused):
-            looked[name] = yield from clean(engine.keys_of(name), task, dead=dead, dry_run=dry_run)
+            looked[name] = yield from clean(engine.keys_of(name), conversation, dead=dead, dry_run=dry_run)
     done = {name: left for name, left in looked.items() if left != Left()}
     emptied = [name for name, left in looked.items() if not left.living and not left.dead]
     if emptied and not dry_run:
-        yield forget(engine.bus_keys, task, emptied)
-    report = Cleaned(task, done, dry_run)
+        yield forget(engine.bus_keys, conversation, emptied)
+    report = Cleaned(conversation, done, dry_run)
     if done:
         log.info(
-            "task %s: %d removed from %d queues%s; %d in use, %d dead letters left",
-            task,
+            "conversation %s: %d removed from %d queues%s; %d in use, %d dead letters left",
+            conversation,
             report.removed,
             len(done),
             " (only observed)" if dry_run else "",
@@ -188,9 +188,9 @@ class Conversations:
         self._engine = engine
 
     def list(self, id: str) -> Messages:
-        """The messages of one conversation (`send(…, task="task_7")`) that still exist, oldest first.
+        """The messages of one conversation (`send(…, conversation="chat_7")`) that still exist, oldest first.
 
-        >>> app.conversations.list("task_7")
+        >>> app.conversations.list("chat_7")
         [Made(id='…', kind='actions', queue='embedding:actions', state=<State.DONE: 'done'>, …)]
         """
         return self._engine.run(listing(self._engine, id))

@@ -4,7 +4,7 @@ The outbox message holds the event once, its recipients, and how much each of th
 with the event's id, so that repeated deliveries have no effect. `bus/publish_event.lua` writes the outbox message:
 
     event
-    <id> <when, ms> <topic> <priority> <weight> <tenant> <tier> <task> <ms> <log> <ms> <most>
+    <id> <when, ms> <topic> <priority> <weight> <tenant> <tier> <conversation> <ms> <log> <ms> <most>
     <queue> <max_backlog> <discard> <retention, ms> <since, ms> <queue> …
     <body without its closing brace>
 """
@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from relevo.bus.history_store import NO_LOG, Log, Logged, log_events
-from relevo.bus.message_store import NO_TASK, Place, Tracked
+from relevo.bus.message_store import NO_CONVERSATION, Place, Tracked
 from relevo.engine.edges import label
 from relevo.engine.outbox import CARRIERS, Carrier, KeysOf
 from relevo.engine.push import CHUNK_BYTES, KEEP_MS
@@ -62,7 +62,7 @@ class Event(Struct, frozen=True):
     body: bytes
     to: tuple[Recipient, ...]
     place: Place
-    tracked: Tracked = NO_TASK
+    tracked: Tracked = NO_CONVERSATION
     log: Log = NO_LOG
 
     @property
@@ -87,7 +87,7 @@ def terms(place: Place, tracked: Tracked, log: Log) -> str:
         place.weight,
         label(place.tenant),
         label(place.tier),
-        label(tracked.task),
+        label(tracked.conversation),
         tracked.ttl_ms,
         label(log.queue),
         log.keep_ms,
@@ -107,7 +107,7 @@ def event_of(text: bytes) -> Event:
     """Read an outbox message that holds an event; ValueError for any other."""
     _, head, rows, body = text.split(b"\n", 3)
     id, at, topic, priority, weight, *named = head.decode().split(" ")
-    tenant, tier, task, task_ms, where, keep_ms, most = map(unquote, named)
+    tenant, tier, conversation, known_ms, where, keep_ms, most = map(unquote, named)
     return Event(
         id,
         topic,
@@ -115,7 +115,7 @@ def event_of(text: bytes) -> Event:
         body,
         recipients(rows),
         Place(int(priority), tenant, float(weight), tier),
-        Tracked(task, int(task_ms)),
+        Tracked(conversation, int(known_ms)),
         Log(where, int(keep_ms), int(most)),
     )
 
@@ -126,7 +126,7 @@ def put_events(queue: QueueKeys, to: Recipient, events: Sequence[Event]) -> Call
     args: list[Argument] = [to.since_ms, to.max_backlog, to.discard, KEEP_MS]
     for one in events:
         place, tracked = one.place, one.tracked
-        args += (one.id, place.priority, place.tenant, place.weight, place.tier, tracked.task, tracked.ttl_ms)
+        args += (one.id, place.priority, place.tenant, place.weight, place.tier, tracked.conversation, tracked.ttl_ms)
         args.append(one.body_for(to))
     return Call(args, list, script, queue.of(script), numbered=True, timed=True)
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from relevo.bus.delivery_store import Event, deliver_events, letter_id, recipients, terms
 from relevo.bus.history_store import NO_LOG, Log
-from relevo.bus.message_store import NO_TASK, Place, Tracked
+from relevo.bus.message_store import NO_CONVERSATION, Place, Tracked
 from relevo.bus.subscription_store import CLOSE_MS
 from relevo.engine.ids import looks_like_id, made_ms
 from relevo.engine.job import PRIORITY_DEFAULT
@@ -44,7 +44,7 @@ def publish(
     body: bytes,
     place: Place = ANYWHERE,
     *,
-    tracked: Tracked = NO_TASK,
+    tracked: Tracked = NO_CONVERSATION,
     log: Log = NO_LOG,
 ) -> Call[Event]:
     """Write an event down for all who subscribed to its topic. It is the caller's to deliver for two seconds.
@@ -79,7 +79,7 @@ def publish_and_deliver(
     body: bytes,
     place: Place = ANYWHERE,
     *,
-    tracked: Tracked = NO_TASK,
+    tracked: Tracked = NO_CONVERSATION,
     log: Log = NO_LOG,
 ) -> Generator[Call[Any], Any, Event]:
     """Publish an event and deliver it at once: two calls, and one for each recipient and the log."""
@@ -151,7 +151,7 @@ def _clear_up(bus: QueueKeys, keys_of: KeysOf, queue: str, since_ms: int) -> Gen
     try:
         keys = keys_of(queue)
         if parse(queue, prefix=False, env=False).kind != "notifications":
-            return True  # nobody but a stranger calls that a subscription
+            return True  # only another program writes that as a subscription
     except ConfigurationError:
         return True
     if (yield Call([b"HEXISTS", bus.key("subscriptions"), queue])):

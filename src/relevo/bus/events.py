@@ -154,13 +154,13 @@ def delivering(engine: Engine, event: Event) -> Generator[Call[Any], Any, None]:
     yield from deliver_event(engine.bus_keys, engine.keys_of, event)
 
 
-def replaying(engine: Engine, subscribed: Subscribed, since: Duration | datetime) -> Generator[Call[Any], Any, int]:
+def catching_up(engine: Engine, subscribed: Subscribed, since: Duration | datetime) -> Generator[Call[Any], Any, int]:
     """Put what a log holds since a time into a subscription's queue once more, as new events: how many."""
     service = subscribed.pattern.partition(".")[0]
     if subscribed.broadcast:
-        raise OptionError("replay: a broadcast is for those who were there; it is not heard again")
+        raise OptionError("catch_up: a broadcast is for those who were there; it is not heard again")
     if service in ("*", ">"):
-        raise OptionError(f"replay: {subscribed.pattern!r} names no service, and a log is of one")
+        raise OptionError(f"catch_up: {subscribed.pattern!r} names no service, and a log is of one")
     if isinstance(since, datetime):
         if since.tzinfo is None:
             raise OptionError(f"since: {since!r} has no time zone; use datetime.now(UTC) or add tzinfo")

@@ -35,9 +35,9 @@ class Place(Struct, frozen=True, gc=False):
 
 
 class Tracked(Struct, frozen=True, gc=False):
-    """On behalf of which task something is made, and how long that is known."""
+    """On behalf of which conversation something is made, and how long that is known."""
 
-    task: str = ""
+    conversation: str = ""
     ttl_ms: int = 0
 
 
@@ -50,7 +50,7 @@ class Name(Struct, frozen=True, gc=False):
     until_failed: bool = False
 
 
-NO_TASK = Tracked()
+NO_CONVERSATION = Tracked()
 NO_NAME = Name()
 
 
@@ -66,7 +66,7 @@ def send(
     waiter: str | bytes = "",
     timeout_ms: int = 0,
     name: Name = NO_NAME,
-    tracked: Tracked = NO_TASK,
+    tracked: Tracked = NO_CONVERSATION,
     is_claimed: bool = False,
 ) -> Call[tuple[str, str]]:
     """Store a message whose body lacks its closing brace: 'stored', 'nobody', 'gone' (it was stored and has ended), or
@@ -89,7 +89,7 @@ def send(
             name.name,
             name.hold_ms,
             int(name.until_failed),
-            tracked.task,
+            tracked.conversation,
             tracked.ttl_ms,
             int(is_claimed),
             body,
@@ -148,7 +148,7 @@ def promise(
     late: bytes = b"",
     interim: bytes = b"",
     prefer: str = "",
-    tracked: Tracked = NO_TASK,
+    tracked: Tracked = NO_CONVERSATION,
 ) -> Call[int]:
     """Store a callback that waits for the end of a message, in the queue of this name."""
     script = queue.script("bus/store_callback")
@@ -163,7 +163,7 @@ def promise(
             failure_ms,
             timeout_ms,
             prefer,
-            tracked.task,
+            tracked.conversation,
             tracked.ttl_ms,
             body,
             late,

@@ -108,7 +108,7 @@ class Sending(Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     tier: str | None = None
     session: str | None = None
-    task: str | None = None
+    conversation: str | None = None
     correlation_id: str | None = None
     traceparent: str | None = None
     version: str = ""
@@ -118,7 +118,7 @@ class Sending(Struct, frozen=True, kw_only=True):
     delay: Duration | None = None
 
     def __post_init__(self) -> None:
-        for name in ("tenant", "tier", "session", "task", "correlation_id", "traceparent", "version"):
+        for name in ("tenant", "tier", "session", "conversation", "correlation_id", "traceparent", "version"):
             _text(name, getattr(self, name))
         changed(_OPTIONS, {"priority": self.priority})
         if self.idempotency_key is not None and not _text("idempotency_key", self.idempotency_key):
@@ -128,7 +128,7 @@ class Sending(Struct, frozen=True, kw_only=True):
     def belongings(self) -> Belongings:
         """To whom and to what the message belongs."""
         return Belongings(
-            self.tenant, self.tier, self.session, self.task, self.correlation_id, self.version, self.traceparent
+            self.tenant, self.tier, self.session, self.conversation, self.correlation_id, self.version, self.traceparent
         )
 
 
@@ -246,17 +246,21 @@ def place_of(engine: Engine, said: Sending, tenant: str, tier: str) -> Place:
 
 
 def tracked_by(engine: Engine, headers: Headers) -> Tracked:
-    """The task on whose behalf a message with these headers is made."""
-    return Tracked(headers.task, round(engine.settings.task_ttl * 1000)) if headers.task else Tracked()
+    """The conversation on whose behalf a message with these headers is made."""
+    return (
+        Tracked(headers.conversation, round(engine.settings.conversation_ttl * 1000))
+        if headers.conversation
+        else Tracked()
+    )
 
 
 def track(engine: Engine, tracked: Tracked, *queues: str) -> Generator[Call[Any], Any, None]:
-    """Note where things are made on behalf of a task, so that they are found without looking everywhere.
+    """Note where things are made on behalf of a conversation, so that they are found without looking everywhere.
 
-    Before they are made. Losing the note loses nothing: each queue knows what it holds for a task.
+    Before they are made. Losing the note loses nothing: each queue knows what it holds for a conversation.
     """
-    if tracked.task and queues:
-        yield enlist(engine.bus_keys.own("made", tracked.task), queues, tracked.ttl_ms)
+    if tracked.conversation and queues:
+        yield enlist(engine.bus_keys.own("made", tracked.conversation), queues, tracked.ttl_ms)
 
 
 def time_left(timeout: Duration, type: str) -> float:

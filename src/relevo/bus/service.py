@@ -13,7 +13,7 @@ import msgspec
 from relevo.bus.actions import ActionSignature
 from relevo.bus.bus import Bus
 from relevo.bus.callbacks import Callbacks, reporting, sending
-from relevo.bus.events import Subscribed, delivering, log_of, publishing, replaying
+from relevo.bus.events import Subscribed, catching_up, delivering, log_of, publishing
 from relevo.bus.naming import action_name, context_of, queue_of, service_name
 from relevo.bus.outgoing import Outgoing, Sending, like_the_last, outgoing, time_left
 from relevo.bus.requests import Request
@@ -180,8 +180,8 @@ class Service:
         `context`. `on_progress` is called with what the handler reports. `sticky`: by the worker of this process, if it
         is still alive.
 
-        `about`: tenant, tier, session, task, correlation_id (by default those of the message being handled), priority,
-        delay, idempotency_key, version, traceparent, and `at`, the context of the receiving service.
+        `about`: tenant, tier, session, conversation, correlation_id (by default those of the message being handled),
+        priority, delay, idempotency_key, version, traceparent, and `at`, the context of the receiving service.
         """
         with making(self.engine.telemetry, "send", str(type)) as span:
             message, wanted = self._message(
@@ -397,16 +397,16 @@ class Service:
                 await self.engine.arun(delivering(self.engine, event))
             return len(event.to)
 
-    def replay(self, pattern: str, /, *, since: Duration | datetime) -> int:
+    def catch_up(self, pattern: str, /, *, since: Duration | datetime) -> int:
         """Handle past events again, since an age such as "1h" or a datetime: how many there are.
 
         For this service's subscription with this pattern, from the log that the publisher keeps (`keep_events`).
         """
-        return self.engine.run(replaying(self.engine, self._subscribed(pattern), since))
+        return self.engine.run(catching_up(self.engine, self._subscribed(pattern), since))
 
-    async def areplay(self, pattern: str, /, *, since: Duration | datetime) -> int:
-        """`replay` for async code."""
-        return await self.engine.arun(replaying(self.engine, self._subscribed(pattern), since))
+    async def acatch_up(self, pattern: str, /, *, since: Duration | datetime) -> int:
+        """`catch_up` for async code."""
+        return await self.engine.arun(catching_up(self.engine, self._subscribed(pattern), since))
 
     def _subscribed(self, pattern: str) -> Subscribed:
         known = {one.pattern: one for one in self.engine.part(Bus).subscriptions.values() if one.service == self.name}

@@ -17,7 +17,7 @@ class Span(Struct, frozen=True, omit_defaults=True):
     source: str = ""
     worker: str = ""
     tenant: str = ""
-    task: str = ""
+    conversation: str = ""
     correlation: str = ""
     causation: str = ""
     attempt: int = 1
@@ -30,7 +30,7 @@ class Span(Struct, frozen=True, omit_defaults=True):
 
     def belongs_to(self, id: str) -> bool:
         """Whether it belongs to the operation, conversation or message with this id."""
-        return id in (self.id, self.correlation, self.task)
+        return id in (self.id, self.correlation, self.conversation)
 
 
 def timeline(spans: Iterable[Span]) -> list[tuple[int, Span]]:

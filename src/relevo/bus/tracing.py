@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 def tracing(engine: Engine, id: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
     """All that is known of an operation, oldest first; of handled messages, the newest `trace_max`."""
     if not id or not str(id).isprintable():
-        raise OptionError(f"the id of an operation, a task or a message is needed, found {id!r:.80}")
+        raise OptionError(f"the id of an operation, a conversation or a message is needed, found {id!r:.80}")
     found: list[Span] = yield from spans_of(engine.bus_keys, id)
     known = {(span.queue, span.id) for span in found if span.outcome not in ("retry", "back")}
-    alive = yield from _of_task(engine, id)
+    alive = yield from _of_conversation(engine, id)
     if looks_like_id(id):
         alive += yield from _of_message(engine, id)
     alive += yield from _waiting(engine, id)
@@ -40,8 +40,8 @@ def tracing(engine: Engine, id: str) -> Generator[Call[Any] | Ahead[Any], Any, l
     return [span for _, span in timeline(found)]
 
 
-def _of_task(engine: Engine, task: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
-    made = yield from listing(engine, task)
+def _of_conversation(engine: Engine, conversation: str) -> Generator[Call[Any] | Ahead[Any], Any, list[Span]]:
+    made = yield from listing(engine, conversation)
     living = [one for one in made if not one.state.has_ended]
     seen: list[Seen] = yield Ahead(look(engine.keys_of(one.queue), one.id) for one in living)
     return [span for one, there in zip(living, seen, strict=True) if (span := _span(one.queue, there)) is not None]
@@ -83,7 +83,7 @@ def _span(queue: str, seen: Seen) -> Span | None:
         headers.source,
         record.worker if record else claim.worker if claim and seen.state is State.RUNNING else "",
         envelope.tenant,
-        headers.task,
+        headers.conversation,
         headers.correlation or seen.id,
         headers.causation,
         len(seen.story.attempts) + 1,

@@ -39,7 +39,7 @@ class Cleanup(Struct, frozen=True, forbid_unknown_fields=True):
 class Cleaned(Struct, frozen=True):
     """What was removed, or would be, and what stays."""
 
-    task: str
+    conversation: str
     dry_run: bool
     removed: int
     #: Messages still in use.
@@ -80,30 +80,30 @@ async def tallies(desk: Desk) -> dict[str, Tally]:
 
 @get("/traces/{operation}")
 async def trace(desk: Desk, operation: str) -> list[Span]:
-    """The path of an operation through all services, by its correlation id, its task id, or the id of a message."""
+    """The path of an operation through all services, by its correlation id, conversation, or the id of a message."""
     found = await desk.app.atrace(operation)
     if not found:
-        raise not_there("trace of an operation, task or message", operation)
+        raise not_there("trace of an operation, conversation or message", operation)
     return found
 
 
-@get("/tasks/{task}")
-async def made_for(desk: Desk, task: str) -> list[Made]:
-    """What was made on behalf of a conversation (`task`) of the bus and still exists, oldest first."""
-    found = await desk.app.conversations.alist(task)
+@get("/conversations/{conversation}")
+async def conversation(desk: Desk, conversation: str) -> list[Made]:
+    """What was made on behalf of a conversation of the bus and still exists, oldest first."""
+    found = await desk.app.conversations.alist(conversation)
     if not found:
-        raise not_there("trace of anything made for task", task)
+        raise not_there("conversation", conversation)
     return found
 
 
-@post("/tasks/{task}/cleanup", "task.cleanup", Role.ADMIN)
-async def cleanup(desk: Desk, task: str, query: Cleanup) -> Did[Cleaned]:
-    """Remove the remains of a conversation (`task`): records, results and logs. What is in use stays, and so do dead
+@post("/conversations/{conversation}/cleanup", "conversation.cleanup", Role.ADMIN)
+async def cleanup(desk: Desk, conversation: str, query: Cleanup) -> Did[Cleaned]:
+    """Remove the remains of a conversation: records, results and logs. What is in use stays, and so do dead
     letters.
     """
-    done = await desk.app.conversations.aclean(task, dead=query.dead, dry_run=query.dry_run)
-    result = Cleaned(task, done.dry_run, done.removed, done.living, done.dead, done.queues)
-    return Did(result, done.removed, {"task": task, "dead": query.dead}, done.dry_run)
+    done = await desk.app.conversations.aclean(conversation, dead=query.dead, dry_run=query.dry_run)
+    result = Cleaned(conversation, done.dry_run, done.removed, done.living, done.dead, done.queues)
+    return Did(result, done.removed, {"conversation": conversation, "dead": query.dead}, done.dry_run)
 
 
-ROUTES = (services, service, asyncapi, tallies, trace, made_for, cleanup)
+ROUTES = (services, service, asyncapi, tallies, trace, conversation, cleanup)

@@ -37,7 +37,7 @@ COMMANDS = {
     "schedules": "relevo.schedules.cli",
     "services": "relevo.bus.cli.services",
     "trace": "relevo.bus.cli.trace",
-    "task": "relevo.bus.cli.conversation",
+    "conversation": "relevo.bus.cli.conversation",
     "cleanup": "relevo.upkeep.cli.cleanup",
     "purge": "relevo.upkeep.cli.purge",
     "audit": "relevo.audit.cli",

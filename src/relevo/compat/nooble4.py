@@ -4,8 +4,8 @@
     await manager.enqueue_action("embedding", DomainAction(action_type="generate", task_id="67890", data={…}))
     await manager.clean_task_queues("67890")
 
-An action goes to the service of its domain, whatever its tier and task: the tier is its tenant's share of that queue,
-and the task is a header. So a consumer needs no task id to find its work, and no task leaves a queue behind.
+An action goes to the service of its domain, whatever its tier and task id: the tier is its tenant's share of that
+queue, and the task id is the conversation: a consumer needs none to find its work, and no queue is left behind.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DomainQueueManager:
         await self._sender.asend(
             head + name,
             action.data,
-            task=action.task_id,
+            conversation=action.task_id,
             tenant=action.tenant_id or None,
             tier=tier or action.tenant_tier or None,
             session=action.session_id or None,
@@ -76,7 +76,7 @@ class DomainQueueManager:
         tier: str | None = None,  # noqa: ARG002  # as its callers know it
         task_id: str | None = None,  # noqa: ARG002
     ) -> dict[str, Any] | None:
-        """The next action of a domain, whatever its tier and task; None at once if there is none.
+        """The next action of a domain, whatever its tier and task id; None at once if there is none.
 
         It is gone from the queue when this returns, as in nooble4. Work that must survive the death of its consumer is
         handled by `@service.action`, or taken with `app.queue(…).take()` and settled when it is done.
@@ -89,7 +89,7 @@ class DomainQueueManager:
         return action if await lease.adone() else None
 
     async def clean_task_queues(self, task_id: str) -> int:
-        """Remove the remains of a task: returns how many records, results and logs. What is in use stays."""
+        """Remove the remains of a conversation: returns how many records, results and logs. What is in use stays."""
         return (await self._app.conversations.aclean(task_id)).removed
 
     @staticmethod
@@ -98,7 +98,7 @@ class DomainQueueManager:
 
 
 def clean_task_queues(task_id: str) -> int:
-    """Remove the remains of a task in the app in use (`configure`): returns how many records, results and logs."""
+    """Remove the remains of a conversation in the app in use (`configure`): how many records, results and logs."""
     return ifdb.current_app().conversations.clean(task_id).removed
 
 
@@ -108,7 +108,7 @@ def _action_of(id: str, envelope: Envelope) -> dict[str, Any]:
         "action_id": id,
         "action_type": envelope.target,
         "data": msgspec.json.decode(envelope.kwargs),
-        "task_id": headers.task if headers else "",
+        "task_id": headers.conversation if headers else "",
         "tenant_id": envelope.tenant,
         "tenant_tier": headers.tier if headers else "",
         "session_id": headers.session if headers else "",

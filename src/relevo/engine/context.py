@@ -37,6 +37,8 @@ class JobContext(Struct, eq=False):
     #: The tenant of the job (the option `tenant`).
     tenant: str = ""
     tags: tuple[str, ...] = ()
+    #: How many failures of this job, this attempt's included, would still be retried. 0: the last attempt.
+    retries_left: int = 0
     #: The workflow it belongs to: its id and its queue; '': none.
     flow: str = ""
     #: The tick of the schedule that made it, in milliseconds of Unix time.
@@ -62,8 +64,8 @@ class JobContext(Struct, eq=False):
     def fence(self) -> int:
         """A fencing token: grows with every delivery of this job (retry, hand-over, lost lease, revived dead letter).
 
-        A database that refuses a smaller number than it has seen for this job thereby refuses a run that has lost its
-        lease without knowing it yet.
+        A database that refuses a smaller number than it has seen for this job also refuses a run that has lost its
+        lease without having noticed.
         """
         return self._token
 

@@ -17,6 +17,7 @@ from relevo.engine.handle import GivenUp
 from relevo.engine.ids import Ids
 from relevo.engine.job import Envelope, Record
 from relevo.engine.key_format import agreeing
+from relevo.engine.observers import GivesObserver
 from relevo.engine.options import Options
 from relevo.engine.outbox import relay
 from relevo.engine.outcome import Happened, Policy
@@ -65,19 +66,19 @@ class Engine:
         self.new_id = Ids()
         self._lock = threading.Lock()
         self._parts: dict[type[Any], Any] = {}
+        self._given = settings
+        self._replaced: dict[str, Any] = {}
         self._bind(settings, clock_key)
         #: Makes spans for OpenTelemetry; None: it is switched off.
         self.telemetry = telemetry(settings.otel)
         self.keys_of(settings.queue)  # refuses an invalid name
         #: Options of tasks that set no others.
-        self.default_options = Options(
-            queue=settings.queue,
-            timeout=settings.timeout,
-            retries=settings.retries,
-            result_ttl=settings.result_ttl,
-            failure_ttl=settings.failure_ttl,
-            max_crashes=settings.max_crashes,
-        )
+        self.default_options = _options_of(settings)
+        #: `module:attribute` of the app, loaded by child processes of a worker before a task's module; '': they find a
+        #: task in its module.
+        self.home = ""
+        #: The class of its tasks.
+        self.task_class: type[Task[..., Any]] = Task
         #: Finds the handler of a message by its queue and type. Set by the bus.
         self.handler_of: Callable[[str, str], Task[..., Any] | None] = lambda _queue, _target: None
         #: Why a message may not be handled; None: it may. Set by the bus.
@@ -88,6 +89,8 @@ class Engine:
         self.service_queues: Callable[[str], list[str]] = lambda _worker: []
         #: Each gives the duties of a feature for a worker. Filled by the app.
         self.duties: list[GivesDuties] = []
+        #: Each gives the outcome observer of a feature for a queue of a worker. Filled by the app.
+        self.observers: list[GivesObserver] = []
 
     def _bind(self, settings: Settings, clock_key: str) -> None:
         """Set everything that depends on the server and the names in use."""
@@ -110,6 +113,8 @@ class Engine:
     def rebound(self, *, clock_key: str = "", **settings: Any) -> Iterator[None]:
         """Use another server or other names for a while. For tests; no other code may use the app meanwhile."""
         before = {name: getattr(self, name) for name in _BOUND}
+        replaced, given = self._replaced, self._given
+        self._replaced = {**replaced, **settings}
         self._bind(msgspec.structs.replace(self.settings, **settings), clock_key)
         try:
             yield
@@ -117,6 +122,20 @@ class Engine:
             self.close()
             for name, value in before.items():
                 setattr(self, name, value)
+            self._replaced = replaced
+            if self._given is not given:
+                self.rebind(self._given)
+
+    def rebind(self, settings: Settings, *, name: str | None = None) -> None:
+        """Take other settings, and another name, from now on. What `rebound` replaced for a test stays replaced.
+
+        Options of tasks that are registered already stay as they are.
+        """
+        self.close()
+        self.name = name or self.name
+        self._given = settings
+        self.default_options = _options_of(settings)
+        self._bind(msgspec.structs.replace(settings, **self._replaced), self._clock_key)
 
     def part(self, kind: type[P]) -> P:
         """The state of a feature for this app, such as `engine.part(Bus)`; made when first asked for."""
@@ -212,7 +231,7 @@ class Engine:
                 f"{module}.{name} is not in a module this app allows; "
                 f"decorate it with @app.task, or add {module!r} to the setting `allow`"
             )
-        return Task(self, func, f"{module}:{name}", self.default_options)
+        return self.task_class(self, func, f"{module}:{name}", self.default_options)
 
     def allows(self, module: str) -> bool:
         """Whether plain functions of a module may be jobs."""
@@ -241,7 +260,6 @@ class Engine:
             give_up_on=options.give_up_on,
             max_crashes=options.max_crashes,
             unknown_task_ttl=self.settings.unknown_task_ttl,
-            breaker=options.breaker,
         )
         result_ttl = options.result_ttl if envelope.result_ttl is None else envelope.result_ttl
         failure_ttl = options.failure_ttl if envelope.failure_ttl is None else envelope.failure_ttl
@@ -308,3 +326,14 @@ class Engine:
         """Close the connections of the running event loop."""
         if self._client is not None:
             await self._client.aclose()
+
+
+def _options_of(settings: Settings) -> Options:
+    return Options(
+        queue=settings.queue,
+        timeout=settings.timeout,
+        retries=settings.retries,
+        result_ttl=settings.result_ttl,
+        failure_ttl=settings.failure_ttl,
+        max_crashes=settings.max_crashes,
+    )

@@ -32,8 +32,8 @@ class Headers(Struct, frozen=True, omit_defaults=True, gc=False):
     version: str = field(name="v", default="")
     tier: str = field(name="t", default="")
     session: str = field(name="e", default="")
-    #: The task (conversation) that the user named: what is made on its behalf is tracked and can be cleaned up.
-    task: str = field(name="j", default="")
+    #: The conversation that the user named: what is made on its behalf is tracked and can be cleaned up.
+    conversation: str = field(name="j", default="")
     #: The operation; '': this message began it, its own id is the operation's.
     correlation: str = field(name="c", default="")
     #: The message that caused this one.
@@ -84,7 +84,7 @@ def message_of(id: str, type: str, attempt: int, tenant: str, deadline_ms: int |
         tenant,
         headers.tier,
         headers.session,
-        headers.task or operation,
+        headers.conversation or operation,
         operation,
         headers.causation,
         headers.reply_to,
@@ -100,7 +100,7 @@ class Belongings(Struct, frozen=True):
     tenant: str | None = None
     tier: str | None = None
     session: str | None = None
-    task: str | None = None
+    conversation: str | None = None
     correlation_id: str | None = None
     version: str = ""
     traceparent: str | None = None
@@ -111,7 +111,7 @@ def onward(
 ) -> tuple[str, Headers]:
     """The tenant and the headers of a message that is sent while `parent`, with the headers `carried`, is worked on."""
     if parent is None:
-        correlation = own.correlation_id or own.task or ""
+        correlation = own.correlation_id or own.conversation or ""
         return own.tenant or "", Headers(
             intent,
             source,
@@ -119,7 +119,7 @@ def onward(
             own.version,
             own.tier or "",
             own.session or "",
-            own.task or "",
+            own.conversation or "",
             correlation,
             traceparent=own.traceparent or "",
         )
@@ -135,7 +135,7 @@ def onward(
         own.version,
         _first(own.tier, parent.tier),
         _first(own.session, parent.session),
-        _first(own.task, carried.task),
+        _first(own.conversation, carried.conversation),
         own.correlation_id or parent.correlation_id,
         parent.id,
         depth=carried.depth + 1,

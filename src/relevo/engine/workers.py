@@ -70,8 +70,8 @@ def queues_served(keys: AppKeys) -> Generator[Call[Any], Any, frozenset[str]]:
 
 
 def roll(keys: AppKeys, now_ms: int) -> Generator[Call[Any], Any, tuple[list[WorkerInfo], list[str]]]:
-    """Live workers, and ids of those that fell silent in the last 15 minutes. Changes nothing, so that read-only users
-    may call it and every call reports the same."""
+    """Live workers, and ids of those that stopped reporting in the last 15 minutes. Changes nothing, so that read-only
+    users may call it and every call reports the same."""
     known = yield from _known(keys)
     alive = [one for _, _, text in known if text and (one := read_worker(text)) is not None]
     return alive, [id for id, at_ms, text in known if text is None and at_ms >= now_ms - LOST_MS]

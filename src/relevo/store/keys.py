@@ -77,7 +77,7 @@ OF_ONE = {
     "made": Key(
         "zset",
         "what was made on behalf of a conversation in this queue; of the bus: in which queues",
-        "`task_ttl`, renewed by what is made",
+        "`conversation_ttl`, renewed by what is made",
         "conversation",
     ),
     "runs": Key(

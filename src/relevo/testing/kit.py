@@ -80,6 +80,8 @@ class TestKit:
         self.clock = clock
         #: Keys, and entries of keys, that nothing will ever remove. Checked automatically when the test ends.
         self.leaks = leaks
+        #: How many attempts `drain` makes at once; None: as the settings of the app.
+        self.at_once: int | None = None
 
     # running
     def drain(self, max_jobs: int | None = None) -> Drained:
@@ -98,7 +100,7 @@ class TestKit:
         done = failed = 0
         while True:
             queues = await self._queues()
-            workers = [Worker(self.app, queues=queues, burst=True)]
+            workers = [Worker(self.app, queues=queues, burst=True, concurrency=self.at_once, threads=self.at_once)]
             if max_jobs is not None:  # one at a time, so that none is run in excess
                 workers = [
                     Worker(self.app, queues=[queue], burst=True, concurrency=1, threads=1, max_jobs=1)

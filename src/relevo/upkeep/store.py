@@ -18,7 +18,7 @@ from relevo.store.plan import Argument, Call
 PART = 250
 #: Ended in one step.
 ACTS = 50
-#: And what held jobs back: their ages count from then, and no limit that anybody sets is longer.
+#: How long it is noted what held jobs back: their ages count from then, and no limit in use is longer.
 HELD_MS = 30 * 86_400_000
 #: What is short comes first in a record: see engine/job.py.
 _TARGET = re.compile(rb'{"state":"done","target":("(?:[^"\\]|\\.)*")')

@@ -1,4 +1,4 @@
-"""`relevo task`: what was made on behalf of a conversation (task) of the bus and still exists."""
+"""`relevo conversation`: what was made in a conversation of the bus and still exists."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def add(subparsers: Subparsers) -> None:
     """Add the command."""
     parser = command(
         subparsers,
-        "task",
-        "show what was made on behalf of a task of the bus",
+        "conversation",
+        "show what was made in a conversation of the bus",
         about="""
-        Messages that were sent with task=ID, and what was made while they were handled, as far as it still exists:
-        active, if it waits or runs, else inactive, which are records that expire by themselves or are removed by
-        `relevo cleanup ID`.
+        Messages that were sent with conversation=ID, and what was made while they were handled, as far as it still
+        exists: active, if it waits or runs, else inactive, which are records that expire by themselves or are removed
+        by `relevo cleanup ID`.
 
         Exit code 1: there is nothing.
         """,
         examples="""
-        relevo task task_7
-        relevo task task_7 --env prod --json
-        relevo task task_7 --all                         every message
+        relevo conversation chat_7
+        relevo conversation chat_7 --env prod --json
+        relevo conversation chat_7 --all                         every message
         """,
     )
-    parser.add_argument("id", metavar="ID", help="the task, as it was named when its messages were sent")
+    parser.add_argument("id", metavar="ID", help="the conversation, as it was named when its messages were sent")
     parser.add_argument("--all", action="store_true", help=f"list every message, not only the newest {ROOM}")
     add_json(parser)
     add_app(parser)
@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
         found = app.conversations.list(args.id)
         if not found:
             raise UnknownJob(
-                f"nothing exists that was made on behalf of task {args.id!r:.80}: it never existed, all has ended, "
-                "or it was cleaned up; `relevo trace` may know what became of it"
+                f"nothing of conversation {args.id!r:.80} exists: it never did, all has ended, or it was cleaned up; "
+                "`relevo trace` may know what became of it"
             )
     if args.json:
         screen.json(_fields(args.id, found))
@@ -80,7 +80,7 @@ _ENDED = {state.value for state in SIGNS if state.has_ended}
 def _fields(id: str, found: Sequence[Made]) -> dict[str, Any]:
     active = sum(not one.state.has_ended for one in found)
     return {
-        "task": id,
+        "conversation": id,
         "active": active,
         "inactive": len(found) - active,
         "queues": [
@@ -100,7 +100,9 @@ def _fields(id: str, found: Sequence[Made]) -> dict[str, Any]:
 def _draw(screen: Screen, id: str, found: Sequence[Made], room: int | None) -> None:
     active = sum(not one.state.has_ended for one in found)
     more = ", the first of them" if len(found) >= LISTED else ""
-    screen.line(f"task {id}: {plural(len(found), 'message')}{more}, {active:,} active", "cyan" if active else "")
+    screen.line(
+        f"conversation {id}: {plural(len(found), 'message')}{more}, {active:,} active", "cyan" if active else ""
+    )
     screen.line()
     screen.table(
         ["kind", "queue", "active", "inactive", "states"],

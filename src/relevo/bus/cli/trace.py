@@ -31,12 +31,12 @@ def add(subparsers: Subparsers) -> None:
         Exit code 1: nothing is known of it.
         """,
         examples="""
-        relevo trace task_7                              a task, or a correlation id that was given
+        relevo trace chat_7                              a conversation, or a correlation id that was given
         relevo trace 01k9q4w2zhq3mf7d0a2f                a message: shows the operation it is part of
-        relevo trace task_7 --env prod --json
+        relevo trace chat_7 --env prod --json
         """,
     )
-    parser.add_argument("id", metavar="ID", help="the correlation id, the task, or the id of any of its messages")
+    parser.add_argument("id", metavar="ID", help="the correlation id, the conversation, or the id of a message")
     parser.add_argument("--all", action="store_true", help=f"every attempt, not only the first {view.ROOM}")
     add_json(parser)
     add_app(parser)
@@ -62,8 +62,8 @@ def gather(app: Relevo, id: str) -> list[Span]:
     """All that is known of an operation; given a message, of the operation it is part of."""
     found = app.trace(id)
     operations = {span.correlation for span in found}
-    others = {span.correlation for span in found if id not in (span.correlation, span.task)}
-    others |= {span.task for span in found if span.task}  # finds its messages that still wait or run
+    others = {span.correlation for span in found if id not in (span.correlation, span.conversation)}
+    others |= {span.conversation for span in found if span.conversation}  # finds its messages that still wait or run
     for other in sorted(others - {id}):
         found += [span for span in app.trace(other) if span.correlation in operations]
     unique = {(span.queue, span.id, span.attempt, span.outcome, span.started_ms): span for span in found}
@@ -77,7 +77,9 @@ def _why(id: str, kept: int) -> str:
         if kept
         else "the setting trace_max is 0, so that outcomes of messages are not written down"
     )
-    return f"nothing is known of an operation, a task or a message {id!r:.80}: {known}; check --env and the server"
+    return (
+        f"nothing is known of an operation, a conversation or a message {id!r:.80}: {known}; check --env and the server"
+    )
 
 
 def _fields(id: str, rows: list[view.Row], now_ms: int) -> dict[str, Any]:

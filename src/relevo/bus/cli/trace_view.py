@@ -148,7 +148,7 @@ def _draw_head(screen: Screen, id: str, rows: Sequence[Row], began: int, ended: 
     screen.fields(
         [
             ("operation", ", ".join(sorted(operations - {id}))),
-            ("task", ", ".join(sorted({row.span.task for row in rows} - operations - {id, ""}))),
+            ("conversation", ", ".join(sorted({row.span.conversation for row in rows} - operations - {id, ""}))),
             ("tenant", ", ".join(sorted({row.span.tenant for row in rows} - {""}))),
             ("began", moment(began)),
             ("so far" if is_open else "took", f"{_took(ended - began)}: {through}"),

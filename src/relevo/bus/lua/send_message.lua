@@ -1,11 +1,11 @@
 --[[ Put one message on a service's queue: a request, or one that nobody waits for. Like engine/push.lua, with what a message may
 have besides: somebody to be told of its end, a deadline by the server's clock, a tenant's share, a name against doubles,
-a task on whose behalf it is made. With a worker waiting and nothing queued before it, it is handed over at once.
+a conversation it belongs to. With a worker waiting and nothing queued before it, it is handed over at once.
 KEYS  jobs ready scheduled running claims groups clock waiters stats idle bell limits parking
       instances  zset  who serves the queue, until when it is believed alive
       offers     hash  action -> until when somebody serves it
       unique     -     prefix of names held for a time
-      made       -     prefix of what was made on behalf of a task
+      made       -     prefix of what was made on behalf of a conversation
       carried    -     prefix of what jobs carry with them
       ended      -     prefix of records of finished jobs
       sent       -     prefix of counters of calls
@@ -23,11 +23,15 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
       timeout_ms  int  its deadline from now; 0: none, or the body says it
       name hold_ms     the same name is the same message for so long; '': none
       anew       flag  1: unless nothing is left of that one
-      task task_ms     made on its behalf, known for so long; '': none
+      conversation known_ms  made on its behalf, known for so long; '': none
       claimed    flag  1: its data stands in its bag
       body       json  without its closing brace, which the deadline may come before
 GIVES 'stored', 'nobody' serves it, 'taken' and the id that has the name, or 'gone': an earlier try was carried out and
       nothing is left of the message ]]
+-- @include store/ended_key
+-- @include store/carried_key
+-- @include store/unique_key
+-- @include store/made_key
 -- @include engine/accept_call
 -- @include engine/keep_answer
 -- @include store/now
@@ -36,16 +40,16 @@ GIVES 'stored', 'nobody' serves it, 'taken' and the id that has the name, or 'go
 -- @include engine/place_waiting
 -- @include engine/tally
 local function known(id)
-  return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1
+  return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended_key(id)) == 1
 end
 if said_then then return { string.match(said_then, '^(%S+) ?(.*)$') } end
 if is_repeated and known(id) then return { 'stored', '' } end
 if was_done then return { 'gone', '' } end
-local owner = name ~= '' and redis.call('GET', unique .. ':' .. name)
+local owner = name ~= '' and redis.call('GET', unique_key(name))
 if owner and owner ~= id then
   -- A failure of which nobody heard is kept for a moment, but it is no answer.
   local lives = redis.call('HEXISTS', jobs, owner) == 1
-  if anew == '0' or lives or redis.call('GETRANGE', ended .. ':' .. owner, 0, 14) == '{"state":"done"' then
+  if anew == '0' or lives or redis.call('GETRANGE', ended_key(owner), 0, 14) == '{"state":"done"' then
     remember('taken ' .. owner)
     return { 'taken', owner }
   end
@@ -57,17 +61,17 @@ if action ~= '' then
     return { 'nobody', '' }
   end
 end
-if name ~= '' then redis.call('SET', unique .. ':' .. name, id, 'PX', hold_ms) end
+if name ~= '' then redis.call('SET', unique_key(name), id, 'PX', hold_ms) end
 if tonumber(timeout_ms) > 0 then -- from when it is due
   body = body .. ',"x":' .. string.format('%d', now + timeout_ms + (tonumber(string.sub(when, 2)) or 0))
 end
 body = body .. '}'
 redis.call('HSET', jobs, id, body)
-if claimed == '1' then redis.call('PERSIST', carried .. ':' .. id) end
+if claimed == '1' then redis.call('PERSIST', carried_key(id)) end
 if waiter ~= '' then redis.call('HSET', waiters, id, waiter) end
-if task ~= '' then
-  redis.call('ZADD', made .. ':' .. task, now, id)
-  redis.call('PEXPIRE', made .. ':' .. task, task_ms)
+if conversation ~= '' then
+  redis.call('ZADD', made_key(conversation), now, id)
+  redis.call('PEXPIRE', made_key(conversation), known_ms)
 end
 tally('enqueued', 1)
 if tier ~= '' then redis.call('HINCRBY', stats, 'tier:' .. tier, 1) end

@@ -12,18 +12,22 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
       fail_ms    int   TTL of the record of a job that fails
       timeout_ms  int  how long it waits
       prefer     text  the worker it should run on if that is alive, and the lease; '': any
-      task task_ms     its conversation, and how long its `made` entry is kept; '': none
+      conversation known_ms  its conversation, and how long its `made` entry is kept; '': none
       body       json  the job for a reply
       late       json  the job for its deadline; '': the same
       interim    json  the job for an interim report, up to the report; '': none wanted
 GIVES 1 ]]
+-- @include store/ended_key
+-- @include store/carried_key
+-- @include store/unique_key
+-- @include store/made_key
 -- @include engine/accept_call
 -- @include store/now
 -- @include engine/wake_worker
 -- @include engine/tally
 -- @include engine/outbox
-local bag = carried .. ':' .. id
-if was_done or is_repeated and redis.call('EXISTS', bag, ended .. ':' .. id, unique .. ':' .. id) > 0 then return 1 end
+local bag = carried_key(id)
+if was_done or is_repeated and redis.call('EXISTS', bag, ended_key(id), unique_key(id)) > 0 then return 1 end
 redis.call('HSET', jobs, id, body)
 redis.call('HSET', bag, 'life', 'waits', 'open', 1, 'bad', 0, 'keep', fail_ms, 'takes', 'reply',
   'place', table.concat({ priority, '', weight, '', tenant }, '\n'))
@@ -32,10 +36,10 @@ if late ~= '' then redis.call('HSET', bag, 'else', late) end
 if interim ~= '' then redis.call('HSET', bag, 'interim', interim) end
 redis.call('ZADD', waiting, now, id)
 post(id .. '.late', 'timeout 1 deadline\n>b0:' .. id .. queue .. '\n', now + timeout_ms)
-if task ~= '' then
-  redis.call('ZADD', made .. ':' .. task, now, id)
-  redis.call('PEXPIRE', made .. ':' .. task, task_ms)
-  redis.call('HSET', bag, 'task', task_ms .. ' ' .. task)
+if conversation ~= '' then
+  redis.call('ZADD', made_key(conversation), now, id)
+  redis.call('PEXPIRE', made_key(conversation), known_ms)
+  redis.call('HSET', bag, 'conversation', known_ms .. ' ' .. conversation)
 end
 tally('enqueued', 1)
 if redis.call('ZRANGE', errands, 0, 0)[1] == id .. '.late' then -- an idle worker has its alarm set for a later time, or for none

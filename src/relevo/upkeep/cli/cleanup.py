@@ -1,4 +1,4 @@
-"""`relevo cleanup`: remove the remains of a conversation (task) of the bus, or what is no longer served or used."""
+"""`relevo cleanup`: remove the remains of a conversation of the bus, or what is no longer served or used."""
 
 from __future__ import annotations
 
@@ -23,24 +23,29 @@ def add(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "cleanup",
-        "remove what is left of a task of the bus, or orphans",
+        "remove what is left of a conversation of the bus, or orphans",
         about="""
-        Of a task: its records, results and logs. What waits or runs is in use and stays, and so do dead letters,
-        unless --dead is given. Orphans are subscriptions and queues that have not been served or used for long; they
-        are only shown, unless --yes is given.
+        Of a conversation: its records, results and logs. What waits or runs is in use and stays, and so do dead
+        letters, unless --dead is given. Orphans are subscriptions and queues that have not been served or used for
+        long; they are only shown, unless --yes is given.
 
         Exit code 1: something stays that needs attention.
         """,
         examples="""
-        relevo cleanup task_7 --dry-run                  what would be removed
-        relevo cleanup task_7
-        relevo cleanup task_7 --dead                     dead letters, too
+        relevo cleanup chat_7 --dry-run                  what would be removed
+        relevo cleanup chat_7
+        relevo cleanup chat_7 --dead                     dead letters, too
         relevo cleanup --orphans                         only shows them
         relevo cleanup --orphans --yes
         """,
     )
-    parser.add_argument("task", metavar="TASK_ID", nargs="?", help="the task, as it was named when messages were sent")
-    parser.add_argument("--dead", action="store_true", help="of a task: its dead letters, too")
+    parser.add_argument(
+        "conversation",
+        metavar="CONVERSATION",
+        nargs="?",
+        help="its id, as it was named when messages were sent",
+    )
+    parser.add_argument("--dead", action="store_true", help="of a conversation: its dead letters, too")
     parser.add_argument("--dry-run", action="store_true", help="only show what would be removed")
     parser.add_argument("--orphans", action="store_true", help="what is no longer served or used")
     parser.add_argument("--yes", action="store_true", help="with --orphans: remove them")
@@ -53,35 +58,37 @@ def run(args: argparse.Namespace) -> int:
     _refuse_what_does_not_fit(args)
     screen = Screen()
     with closing(target.find(args, unnamed="relevo")) as app:
-        return _orphans(screen, app, args) if args.orphans else _task(screen, app, args)
+        return _orphans(screen, app, args) if args.orphans else _conversation(screen, app, args)
 
 
 def _refuse_what_does_not_fit(args: argparse.Namespace) -> None:
-    if (args.task is None) != args.orphans:
-        raise ConfigurationError("what is to be cleaned up? Give the id of a task, or --orphans; not both")
+    if (args.conversation is None) != args.orphans:
+        raise ConfigurationError("what is to be cleaned up? Give the id of a conversation, or --orphans; not both")
     if args.orphans and args.dead:
-        raise ConfigurationError("--dead is for the dead letters of a task; a queue that holds some is no orphan")
+        raise ConfigurationError("--dead is for dead letters of a conversation; a queue that holds some is no orphan")
     if args.yes and not args.orphans:
-        raise ConfigurationError("--yes is for --orphans: what is left of a task is removed without asking")
+        raise ConfigurationError("--yes is for --orphans: what is left of a conversation is removed without asking")
     if args.yes and args.dry_run:
         raise ConfigurationError("--yes removes and --dry-run does not: leave one of them out")
 
 
-def _task(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    done = app.conversations.clean(args.task, dead=args.dead, dry_run=args.dry_run)
+def _conversation(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
+    done = app.conversations.clean(args.conversation, dead=args.dead, dry_run=args.dry_run)
     if done.removed and not done.dry_run:
-        app.audit.note("task.cleanup", via="cli", count=done.removed, task=args.task, dead=args.dead)
+        app.audit.note(
+            "conversation.cleanup", via="cli", count=done.removed, conversation=args.conversation, dead=args.dead
+        )
     if args.json:
         totals = {"removed": done.removed, "living": done.living, "dead": done.dead}
         screen.json({**msgspec.to_builtins(done), **totals})
     else:
-        _print_task(screen, done)
+        _print_conversation(screen, done)
     return Exit.WARNING if done.living or done.dead else Exit.OK
 
 
-def _print_task(screen: Screen, done: Cleaned) -> None:
+def _print_conversation(screen: Screen, done: Cleaned) -> None:
     verb = "would be removed" if done.dry_run else "removed"
-    screen.line(f"task {done.task}: {done.removed:,} {verb}", "green" if done.removed else "")
+    screen.line(f"conversation {done.conversation}: {done.removed:,} {verb}", "green" if done.removed else "")
     if done.living:
         screen.line(f"left: {plural(done.living, 'message')} in use; what waits or runs is never touched", "yellow")
     if done.dead:

@@ -250,7 +250,8 @@ def function_of(run: Run) -> Function | RemoteFailure:
         # Not permanent: a worker that has the same task from a module can run it.
         return RemoteFailure("relevo.errors.TargetError", text, "", permanent=False)
     is_action = isinstance(run.task.signature, ActionSignature)
-    return Function(func.__module__, getattr(func, "__qualname__", ""), target, is_action)
+    name = getattr(func, "__qualname__", "")
+    return Function(func.__module__, name, target, is_action, run.task.engine.home)
 
 
 def order_of(run: Run, function: Function, number: int) -> Order:
@@ -270,6 +271,7 @@ def order_of(run: Run, function: Function, number: int) -> Order:
         job.name,
         job.tenant,
         job.tags,
+        job.retries_left,
         job.flow,
         job.headers,
         job.deadline_ms,

@@ -1,0 +1,45 @@
+"""The relevo app of a Django project, made from its settings when first used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from relevo.app import Relevo
+from relevo.django import settings as site_settings
+from relevo.django.commit import checked
+from relevo.django.settings import SiteSettings
+from relevo.django.site_task import SiteTask
+from relevo.engine.task import Task
+
+
+class SiteApp(Relevo):
+    """A `Relevo` whose settings are Django's and whose tasks know Django's transactions and connections."""
+
+    #: What the Django settings say now.
+    site: SiteSettings
+
+    def __init__(self) -> None:
+        site = site_settings.load()
+        super().__init__(site.name)
+        self.engine.task_class = SiteTask
+        self.engine.home = "relevo.django.set_up:app"
+        self._take(site)
+
+    def follow_settings(self) -> None:
+        """Take the Django settings as they are now: `override_settings` changed them."""
+        self._take(site_settings.load())
+
+    def _take(self, site: SiteSettings) -> None:
+        self.site = site
+        self.engine.rebind(site.relevo, name=site.name)
+
+    def _register(self, func: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Task[..., Any]:
+        on_commit = checked(options.pop("on_commit", None))
+        task = super()._register(func, name, options)
+        assert isinstance(task, SiteTask)
+        task.on_commit = on_commit
+        return task
+
+
+app = SiteApp()

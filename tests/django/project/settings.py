@@ -1,0 +1,40 @@
+"""Its settings. The test run gives the place of the database and the name of the app."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import Any
+
+HAS_TASKS = importlib.util.find_spec("django.tasks") is not None
+
+SECRET_KEY = "for tests only"
+USE_TZ = True
+DEBUG = False
+ALLOWED_HOSTS = ["testserver"]
+ROOT_URLCONF = "tests.django.project.urls"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+INSTALLED_APPS = ["relevo.django", "tests.django.shop", "tests.django.mails", *([] if HAS_TASKS else ["django_tasks"])]
+_FOLDER = os.environ.get("SHOP_FOLDER", ".")
+DATABASES: dict[str, Any] = {
+    alias: {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": os.path.join(_FOLDER, f"{alias}.sqlite3"),
+        "OPTIONS": {"timeout": 60, "transaction_mode": "IMMEDIATE"},
+        "TEST": {"NAME": os.path.join(_FOLDER, f"{alias}.sqlite3")},
+    }
+    for alias in ("default", "archive")
+}
+REDIS_URL = os.environ.get("REDIS_URL")
+RELEVO: dict[str, Any] = {
+    "name": os.environ.get("SHOP_APP", "shop"),
+    "env": "test",
+    "lease": os.environ.get("SHOP_LEASE", "60s"),
+    "call_timeout": "30s",
+    "connect_timeout": "30s",
+    "outbox": os.environ.get("SHOP_OUTBOX") == "1",
+}
+TASKS: dict[str, Any] = {
+    "default": {"BACKEND": "relevo.django.Backend", "QUEUES": ["default", "mails"]},
+    "prompt": {"BACKEND": "relevo.django.Backend", "QUEUES": [], "OPTIONS": {"ENQUEUE_ON_COMMIT": False}},
+}

@@ -1,0 +1,1 @@
+"""An installed app of the project."""
