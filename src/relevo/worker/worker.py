@@ -33,7 +33,7 @@ from relevo.worker.consumer import Consumer
 from relevo.worker.intake import Intake
 from relevo.worker.lease_renewer import LeaseRenewer
 from relevo.worker.ledger import Ledger
-from relevo.worker.presence import ListsDuty, Presence, Registration
+from relevo.worker.presence import Presence, Registration
 from relevo.worker.runner import Runner
 from relevo.worker.server_clock import StepLog
 from relevo.worker.time_limits import NotesDuty, TimeLimits
@@ -205,7 +205,7 @@ class Worker:
     def _own_duties(self, driver: AsyncDriver) -> list[Duty[Any]]:
         """Those of every worker. The first ones make it known; they are closed last."""
         assert self._time_limits is not None
-        known = [Registration(self), Presence(self), ListsDuty(self)]
+        known = [Registration(self), Presence(self)]
         notes = NotesDuty(self.runner, self.consumers)
         return [*known, self._time_limits, notes, TimingsDuty(self.consumers, driver), *self._added]
 
