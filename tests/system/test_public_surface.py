@@ -19,18 +19,18 @@ from tests.system.shell import environment
 #: What a user imports: adding a name here is a promise.
 PROMISED = [
     "Backoff", "Breaker", "Cancel", "Entity", "Failure", "Fault", "Job", "JobContext", "JobInfo", "Lease",
-    "Message", "Pool", "Priority", "Progress", "PurgeReport", "Queue", "Relevo", "Reply", "Retry", "Schedule",
-    "ScheduleInfo", "Service", "Snooze", "State", "Task", "Workflow", "WorkflowInfo", "WorkflowProgress",
-    "chain", "current_job", "group",
+    "Message", "Pool", "Priority", "Progress", "Queue", "Relevo", "Reply", "Retry", "Schedule",
+    "ScheduleInfo", "Service", "Snooze", "State", "Task", "UpkeepReport", "Workflow", "WorkflowInfo",
+    "WorkflowProgress", "chain", "current_job", "group",
 ]  # fmt: skip
 #: What an app offers, besides the async twins.
 OFFERED = [
     "audit", "close", "codec", "conversations", "dead", "engine", "enqueue", "function", "health", "job", "name",
-    "pause", "pauses", "pool", "pools", "purge", "queue", "queues", "resume", "schedule", "schedules", "service", "settings",
-    "sweep", "task", "tasks", "workflow",
+    "pause", "pauses", "pool", "pools", "purge", "queue", "queues", "resume", "schedule", "schedules", "service",
+    "settings", "sweep", "task", "tasks", "workflow",
 ]  # fmt: skip
 WITH_METHODS = [
-    "Relevo", "Task", "Job", "Queue", "Pool", "PurgeReport", "Lease", "JobContext", "Backoff", "Workflow",
+    "Relevo", "Task", "Job", "Queue", "Pool", "UpkeepReport", "Lease", "JobContext", "Backoff", "Workflow",
     "Schedule", "Service",
 ]  # fmt: skip
 #: Methods that wait for the server: each has an async twin, named with an `a` in front.
