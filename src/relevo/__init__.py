@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from relevo.pools.pool import Entity, Pool
     from relevo.queues.queue import Lease, Queue
     from relevo.schedules.handle import Schedule, ScheduleInfo
-    from relevo.upkeep.report import PurgeReport
+    from relevo.upkeep.report import UpkeepReport
     from relevo.workflows.steps import chain, group
     from relevo.workflows.workflow import Workflow, WorkflowInfo, WorkflowProgress
 
@@ -51,7 +51,6 @@ __all__ = [
     "Pool",
     "Priority",
     "Progress",
-    "PurgeReport",
     "Queue",
     "Relevo",
     "Reply",
@@ -62,6 +61,7 @@ __all__ = [
     "Snooze",
     "State",
     "Task",
+    "UpkeepReport",
     "Workflow",
     "WorkflowInfo",
     "WorkflowProgress",
@@ -99,13 +99,13 @@ _FROM = {
     "Snooze": "engine.verdicts",
     "Entity": "pools.pool",
     "Pool": "pools.pool",
-    "PurgeReport": "upkeep.report",
     "Lease": "queues.queue",
     "Queue": "queues.queue",
     "Schedule": "schedules.handle",
     "ScheduleInfo": "schedules.handle",
     "Failure": "engine.settle",
     "Task": "engine.task",
+    "UpkeepReport": "upkeep.report",
 }
 
 

@@ -13,7 +13,7 @@ from relevo.engine import job_store as jobs
 from relevo.engine.fingerprint import is_permanent
 from relevo.engine.ids import LENGTH, made_ms
 from relevo.engine.job import Attempt, Envelope, Record, State
-from relevo.engine.message import message_of
+from relevo.engine.message import Message
 from relevo.engine.revival import Ended, reviving
 from relevo.engine.signed_ends import verify_record
 from relevo.errors import (
@@ -82,8 +82,8 @@ class JobInfo(Struct, frozen=True):
     #: The dead letter whose place it took, with other arguments; and of a letter, the job that took its place.
     origin: str = ""
     replaced_by: str = ""
-    #: Of a message of the bus: the operation it belongs to, the message that caused it, who sent it, on behalf of which
-    #: task and session.
+    #: Of a message of the bus: the operation it belongs to, the message that caused it, who sent it, and its
+    #: conversation and session.
     correlation_id: str = ""
     causation_id: str = ""
     source: str = ""
@@ -334,7 +334,9 @@ def _belongings(id: str, envelope: Envelope) -> dict[str, str]:
     """To what a message belongs."""
     if envelope.headers is None:
         return {}
-    message = message_of(id, envelope.target, 1, envelope.tenant, None, envelope.headers)
+    message = Message(
+        id=id, type=envelope.target, attempt=1, tenant=envelope.tenant, deadline_ms=None, headers=envelope.headers
+    )
     return {
         "correlation_id": message.correlation_id,
         "causation_id": message.causation_id,

@@ -2,7 +2,7 @@
 
 A waiter leaves the name of this process' channel with the job (`engine/wait_for_end.lua`), in the same step that looks
 whether the job has ended already, so that no end can fall between looking and waiting. The script that ends the job
-publishes its record there. A channel keeps nothing: when the connection breaks, everybody who still waits attaches
+publishes its record there. A channel keeps nothing: when the connection breaks, all waiters attach
 again.
 """
 
@@ -83,7 +83,7 @@ class AsyncInbox:
         self._loop = asyncio.get_running_loop()
         self._opening = asyncio.Lock()
         self._wire: Wire | None = None
-        #: How often the connection was opened, whoever did it; and up to which of these everybody was attached again.
+        #: How often the connection was opened, and the last of these after which all waiters were attached again.
         self._openings = 0
         self._attached = 0
         self._broken = asyncio.Event()
@@ -305,7 +305,7 @@ class AsyncInbox:
                 self._keeper = asyncio.create_task(self._keep(), name="relevo inbox")
 
     async def _keep(self) -> None:
-        """While somebody waits, see that the connection lives; after a break attach everybody again."""
+        """While callers wait, check that the connection lives; after a break attach all of them again."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PING_EVERY):
@@ -368,7 +368,7 @@ class _Awaited:
 
 
 def _readable(message: bytes) -> Record | None:
-    """What a message says of a job; None: a stranger wrote it, or a newer version."""
+    """The content of a message about a job; None: another program wrote it, or a newer version."""
     try:
         message[:ID_LENGTH].decode()
         return read_record(message[ID_LENGTH:])

@@ -355,7 +355,7 @@ class Workflow(Generic[R]):
                         number = yield from Job(self._engine, one.id, one.queue)._retry()
                         if number:
                             told.append(Report(self.id, one.id, number, "revived", "n"))
-        # It hears of it by letter, too; but whoever carries that may be slower than the caller, who wants to wait.
+        # An outbox message reports it, too; but its carrier may be slower than the caller, who wants to wait.
         if (yield from hear_all(self._engine.keys_of(self.queue), told, self._engine.settings.dead_max)):
             yield from self._engine.relay(self.queue)
         return len(told)
