@@ -112,7 +112,7 @@ class Job(Generic[R]):
     >>> job.result(timeout=10)              # doctest: +SKIP
     """
 
-    __slots__ = ("_decode", "_engine", "created", "id", "queue")
+    __slots__ = ("_decode", "_ended", "_engine", "created", "id", "queue")
 
     def __init__(
         self,
@@ -124,6 +124,8 @@ class Job(Generic[R]):
     ) -> None:
         self._engine = engine
         self._decode = decode
+        #: Its record, where `as_completed` has brought it.
+        self._ended: Record | None = None
         self.id = id
         self.queue = queue
         #: False when a living job of the same name was found instead.
@@ -145,11 +147,15 @@ class Job(Generic[R]):
         Raises JobFailed, JobCancelled or JobExpired if it ended so, ResultTimeout if it has not ended.
         """
         limit = None if timeout is None else seconds(timeout, what="timeout")
+        if self._ended is not None:
+            return self._outcome(self._ended)
         return self._outcome(self._engine.client.wait(self._engine.keys_of(self.queue), self.id, limit))
 
     async def aresult(self, timeout: Duration | None = None) -> R:
         """`result` for async code."""
         limit = None if timeout is None else seconds(timeout, what="timeout")
+        if self._ended is not None:
+            return self._outcome(self._ended)
         return self._outcome(await self._engine.client.await_end(self._engine.keys_of(self.queue), self.id, limit))
 
     def _outcome(self, record: Record) -> R:
@@ -261,6 +267,7 @@ class Job(Generic[R]):
 
     def _retry(self) -> Steps[int]:
         """The number under which its dependents hear of its revival; 0: there was none."""
+        self._ended = None
         seen: jobs.Seen = yield self._look()
         if seen.state is State.UNKNOWN:
             raise UnknownJob(f"no job {self.id} on {self.queue}: it never was, or its record has ended")
