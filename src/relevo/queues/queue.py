@@ -96,11 +96,10 @@ class Queue:
         by: str = "",
         until: Until = None,
     ) -> bool:
-        """Hand out no more jobs, of one tenant or of one task if you say so; what runs goes on.
+        """Hand out no more jobs, or no more of one tenant or task; running jobs continue.
 
-        With `until`, a duration or an aware datetime, they go on by themselves then, by the server's clock. `reason`
-        and `by` are shown to whoever looks. Said again, it takes the place of what was said before. True if it was
-        not paused before.
+        With `until`, a duration or an aware datetime, the pause ends by itself then, by the server's clock. `reason`
+        and `by` are shown with the pause. A second call replaces the first. True if it was not paused before.
 
         >>> queue.pause(task="shop.charge", reason="bank is down", by="ana", until="2h")     # doctest: +SKIP
         """
@@ -175,9 +174,9 @@ class Queue:
     ) -> bool:
         """Limit a tenant, a task, or with neither the queue: how many jobs run at once, how fast they start.
 
-        Counts at once, for what is queued, too. Said again, it takes the place of what was said before. `burst` jobs
-        may start at once after a while without any: one second's worth, if not given. A job that is under several
-        limits starts when all of them allow it.
+        Applies at once, to queued jobs, too, and replaces an earlier limit: True if that changed anything. After a
+        while without any, `burst` jobs may start together (default: one second's worth). A job under several limits
+        starts when all of them allow it.
 
         >>> queue.limit("acme", concurrency=2, rate="100/m")           # doctest: +SKIP
         >>> queue.limit(task="shop.charge", rate="10/s")               # doctest: +SKIP
@@ -272,7 +271,7 @@ class Queue:
         settings = self._engine.settings
         span = settings.lease if lease is None else seconds(lease, what="lease")
         if span < 0.001:
-            raise OptionError(f"lease: at least a millisecond is needed, found {lease!r}; else nobody ever holds it")
+            raise OptionError(f"lease: at least a millisecond is needed, found {lease!r}; else no worker could hold it")
         return Limits(round(span * 1000), 0, settings.done_max, settings.dead_max)
 
     def _take(self, n: int, worker: str, lease: Duration | None) -> Generator[Call[Any], Any, list[Lease]]:
@@ -346,7 +345,7 @@ class Queue:
 class Lease:
     """A job taken by `Queue.take`. Settle it with exactly one of `done`, `retry`, `bury` or `give_back`.
 
-    Each answers False if the lease had been lost, in which case somebody else has the job.
+    Each answers False if the lease had been lost, in which case another worker has the job.
     """
 
     def __init__(self, queue: Queue, held: Held, limits: Limits) -> None:
@@ -427,12 +426,12 @@ class Lease:
 
     def _again(self, delay: Duration, reason: str) -> Outcome:
         attempt = Attempt("retried", self._held.worker, self._held.since_ms, message=_checked_reason(reason))
-        return TryAgain(seconds(delay, what="retry(delay)"), self._held.story.told(attempt, spent=1))
+        return TryAgain(seconds(delay, what="retry(delay)"), self._held.story.extended(attempt, spent=1))
 
     def _buried(self, reason: str) -> Outcome:
         reason = _checked_reason(reason)
         attempt = Attempt("failed", self._held.worker, self._held.since_ms, message=reason)
-        return End(State.DEAD, reason, self._held.story.told(attempt, spent=1))
+        return End(State.DEAD, reason, self._held.story.extended(attempt, spent=1))
 
     def _run(self, outcome: Outcome, result: bytes = b"") -> bool:
         return self._queue._engine.run(self._queue._settle(self._held, outcome, self._limits, result))
@@ -442,7 +441,7 @@ class Lease:
 
 
 def _done() -> Any:
-    """Has no types: whoever takes jobs need not know their tasks."""
+    """Has no types: a custom loop need not know the tasks of its jobs."""
 
 
 _PLAIN = Signature(_done)
