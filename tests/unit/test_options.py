@@ -25,7 +25,7 @@ class Dependable:
     """Something to wait for, as a job is."""
 
     def __init__(self, id: Any = "a", queue: Any = "q") -> None:
-        self.id, self.queue, self._app = id, queue, self
+        self.id, self.queue, self._engine = id, queue, self
         self.name = "shop"
 
 
