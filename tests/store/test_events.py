@@ -91,7 +91,7 @@ def put_of(bus: Bus, tenant: str, *, most: int = 100) -> str:
 
 
 def test_scripts_and_python_agree_on_what_a_pattern_stands_for(server: Server) -> None:
-    include = files("relevo.store").joinpath("lua", "include", "bus/include/topic.lua").read_text("utf-8")
+    include = files("relevo.bus").joinpath("lua", "include", "topic.lua").read_text("utf-8")
     chance = random.Random(7)
     words = ["a", "b", "a-b", "a_b", "-", "A1"]
     common: Counter[bool] = Counter()
@@ -203,7 +203,7 @@ def test_among_a_thousand_subscriptions_the_ten_that_match_are_found_at_once(bus
     plan = publish_and_deliver(bus.keys, bus.app.engine.keys_of, "shop.all.sold", new_id(), BODY)
     event: Event = step_by_step(bus.run, plan, lambda name, _: calls.update([name]))
     assert sorted(to.queue for to in event.to) == [queue_of(f"t{n}") for n in range(10)]
-    assert calls == {"publish": 1, "event": 10, "errands": 1}
+    assert calls == {"bus/publish_event": 1, "bus/deliver_events": 10, "engine/take_outbox": 1}
 
     assert "hgetall" not in bus.own.commands(lambda: bus.publish("shop.all.sold"))
     unmatched = bus.own.commands(lambda: bus.publish("shop.all.nothing"))
@@ -321,7 +321,7 @@ def test_many_outbox_messages_are_delivered_in_few_bounded_calls(bus: Bus) -> No
     plan = relay_events(bus.keys, bus.app.engine.keys_of, 1000)
     done: Relayed = step_by_step(bus.run, plan, lambda name, _: calls.append(name))
     assert done.delivered == len(ids)
-    assert calls == ["errands", "event", "event", "errands", "event", "event", "errands"]
+    assert calls == [*["engine/take_outbox", "bus/deliver_events", "bus/deliver_events"] * 2, "engine/take_outbox"]
     assert bus.waiting("a") == bus.waiting("b") == ids
 
 
@@ -336,7 +336,7 @@ def test_events_are_delivered_in_calls_of_bounded_length_and_size(bus: Bus, coun
         made.append((name, sum(len(arg) for arg in call.args if isinstance(arg, bytes))))
 
     step_by_step(bus.run, deliver_events(bus.app.engine.keys_of, some), note)
-    assert [name for name, _ in made] == ["event"] * calls + ["log"] * calls
+    assert [name for name, _ in made] == ["bus/deliver_events"] * calls + ["bus/log_events"] * calls
     assert max(size for _, size in made) <= CHUNK_BYTES + 10_000
     assert bus.waiting("a") == [one.id for one in some]
 
@@ -582,7 +582,7 @@ def test_a_large_queue_is_cleared_in_bounded_calls(bus: Bus, monkeypatch: pytest
     calls: list[str] = []
     plan = relay_events(bus.keys, bus.app.engine.keys_of, 1000)
     step_by_step(bus.run, plan, lambda name, _: calls.append(name))
-    assert [name for name in calls if name] == ["errands", *["close"] * 5, "errands"]
+    assert [name for name in calls if name] == ["engine/take_outbox", *["bus/close_subscription"] * 5, "engine/take_outbox"]
     assert desk.stats().living == 0
     assert {key for key in everything(desk) if desk.ask("PTTL", key) == -1} == set()
 

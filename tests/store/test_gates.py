@@ -239,7 +239,7 @@ def test_the_error_of_a_lost_parent_lists_what_was_enqueued_before(desk: Desk, a
     jobs = [NewJob(new_id(), 100, BODY.encode(), needs=needs) for _ in range(CHUNK + 1)]
 
     def lose(name: str, call: Call[Any]) -> None:
-        if name == "follow" and jobs[-1].id in str(call.args[1]):
+        if name == "workflows/register_dependents" and jobs[-1].id in str(call.args[1]):
             desk.run(clear_one(desk, parent))
 
     with pytest.raises(UnknownJob, match=f"The first {CHUNK:,} jobs were enqueued"):
