@@ -92,6 +92,8 @@ TABLES: dict[str, tuple[Figure, ...]] = {
         Figure("work_large.drain.mb_per_s", "– bytes", "MB/s", True),
         Figure("work_large.drain.of_arithmetic", "– of small job and bare bytes", "×", True),
         Figure("work_large.drain.slowest_command_ms", "– longest command of the server", "ms", False),
+        Figure("groups.alone.times_enqueue_many", "a group of 10,000, against enqueue_many", "×", False),
+        Figure("groups.busy.times_enqueue_many", "– beside a busy worker", "×", False),
         Figure("work_priorities.jobs_per_s", "busy queue, enqueued and drained", "jobs/s", True),
         Figure("work_priorities.enqueued_per_s", "– enqueued at the same time", "jobs/s", True),
         Figure("work_priorities.urgent.p50_ms", "– urgent jobs start after, p50", "ms", False),

@@ -15,7 +15,7 @@ WORDS = ("nobody", "somebody", "whoever", "told", "said", "meanwhile")
 WHERE = ("src", "docs")
 ENDINGS = (".py", ".lua", ".md")
 #: Lines that hold one of them. Lower it with each change that rewrites some.
-BUDGET = 315
+BUDGET = 312
 
 _PATTERN = re.compile(rf"\b({'|'.join(WORDS)})\b", re.IGNORECASE)
 

@@ -11,7 +11,7 @@ from typing import Any
 from bench.adapters.contract import TEXT
 from bench.adapters.relevo_tasks import app, noop
 from bench.probe import Probe
-from relevo import Priority, Task
+from relevo import Priority, Task, group
 
 clock = time.perf_counter
 Answer = dict[str, Any]
@@ -36,6 +36,14 @@ class Work:
         for start in range(first, first + n, BULK):
             await _put(app.tasks[task], value, range(start, min(start + BULK, first + n)))
         return {"n": n, "seconds": clock() - began}
+
+    async def put_group(self, n: int) -> Answer:
+        """Seconds for `enqueue_many`, and for a group of the same calls."""
+        began = clock()
+        await noop.aenqueue_many([((i, TEXT), {}) for i in range(n)])
+        stored = clock()
+        await group(noop.s(i, TEXT) for i in range(n)).aenqueue()
+        return {"many": stored - began, "group": clock() - stored}
 
     async def put_one_by_one(self, task: str, value: Any, seconds: float) -> Answer:
         """Put jobs on the queue, each when the one before is stored."""

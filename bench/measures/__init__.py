@@ -7,6 +7,7 @@ from bench.measures import (
     delayed,
     drain,
     enqueue,
+    groups,
     idle,
     large,
     priorities,
@@ -19,7 +20,7 @@ from bench.measures.measure import Measure
 
 _MODULES = (enqueue, drain, idle, backlog, delayed)
 #: What only relevo is asked for, and only when named.
-_WORK = (work, large, priorities, slow, scaling, sharing)
+_WORK = (work, large, priorities, slow, scaling, sharing, groups)
 
 #: In the order in which they are taken.
 MEASURES: dict[str, Measure] = {measure.name: measure for module in (*_MODULES, *_WORK) for measure in module.MEASURES}

@@ -10,6 +10,7 @@ from relevo.audit.trail import Audit
 from relevo.bus.bus import Bus
 from relevo.bus.conversations import Conversations
 from relevo.bus.duties import duties as bus_duties
+from relevo.bus.message_observer import MessageObserver
 from relevo.bus.service import Service
 from relevo.bus.span import Span
 from relevo.bus.tracing import tracing
@@ -27,6 +28,7 @@ from relevo.health.duty import duties as health_duties
 from relevo.health.gathering import cached as cached_health
 from relevo.health.gathering import gathering, keeping
 from relevo.health.status import Health
+from relevo.limits.breaker_observer import BreakerObserver
 from relevo.pools.pool import Pool, Pools, StillThere, pool_of
 from relevo.queues.pauses_in_app import all_pauses, pausing, resuming
 from relevo.queues.queue import Queue
@@ -72,6 +74,7 @@ class Relevo:
         for feature in (Bus, Pools):
             self.engine.part(feature)
         self.engine.duties += [schedule_duties, bus_duties, health_duties, upkeep_duties]
+        self.engine.observers += [MessageObserver, BreakerObserver]
 
     @property
     def name(self) -> str:

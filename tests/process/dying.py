@@ -7,21 +7,20 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from relevo import Relevo
-from relevo.store.plan import Call
+from relevo.store.plan import Steps
+from tests.plans import one_by_one
 
 
-def carry_out(
-    app: Relevo, plan: Generator[Call[Any], Any, Any], calls: int, number: signal.Signals = signal.SIGKILL
-) -> None:
+def carry_out(app: Relevo, plan: Steps[Any], calls: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Make the calls of a plan, and send this process a signal after so many of them."""
-    answer = None
+    answer, steps = None, one_by_one(plan)
     for call in itertools.count(1):
         try:
-            step = plan.send(answer)
+            step = steps.send(answer)
         except StopIteration:
             return
         answer = app.engine.run(step)

@@ -127,9 +127,9 @@ def cancelled(site: FlowSite) -> int:
 
 
 def test_a_flow_whose_maker_was_killed_half_way_never_runs_and_is_cancelled(site: FlowSite) -> None:
-    """Two queues are listed, one call stores the workflow, four its jobs, and one founds it."""
-    make_and_die(site, 4, 5, 7)
-    stored = CHUNK + (CROWD // 2 + 1) + (CROWD + 2)
+    """Two queues are listed; one call stores the workflow, six its jobs, and one founds it."""
+    make_and_die(site, 4, 5, 9)
+    stored = CHUNK + CROWD // 2 + (CROWD + 2)
     assert sum(site.app.queue(name).stats().waiting for name in QUEUES) == stored
     drained(site.app)
     assert sum(site.app.queue(name).stats().waiting for name in QUEUES) == stored
@@ -142,7 +142,7 @@ def test_a_flow_whose_maker_was_killed_half_way_never_runs_and_is_cancelled(site
 
 
 def test_a_flow_whose_maker_was_killed_after_its_founding_is_started_by_workers(site: FlowSite) -> None:
-    make_and_die(site, 8)
+    make_and_die(site, 10)
     site.move(AFTER_LEASES)
     with working(site.app):
         eventually(lambda: site.effects("end", 9001), what="its callback")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from relevo.engine.carried import InputLacking, results
@@ -12,7 +12,8 @@ from relevo.engine.job import Envelope
 from relevo.engine.job_store import cancel, look, revive
 from relevo.engine.outbox import hear, relay
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Call
+from relevo.store.plan import Call, Steps
+from tests.plans import one_by_one
 from tests.store.desk import Desk, kept, moved, plain
 
 #: Milliseconds: far longer than any test takes, since the server counts them in real time.
@@ -88,14 +89,12 @@ def end(desk: Desk, id: str, how: str, *, record: bytes = b"", dead_max: int = 1
     return done.errand_ms
 
 
-def step_by_step(
-    run: Callable[[Any], Any], plan: Generator[Call[Any], Any, Any], before: Callable[[str, Call[Any]], None]
-) -> Any:
+def step_by_step(run: Callable[[Any], Any], plan: Steps[Any], before: Callable[[str, Call[Any]], None]) -> Any:
     """Carry out a plan; `before` gets the name of the script of each call, before it is made."""
-    answer = None
+    answer, calls = None, one_by_one(plan)
     while True:
         try:
-            call = plan.send(answer)
+            call = calls.send(answer)
         except StopIteration as over:
             return over.value
         before(call.script.name if call.script else "", call)

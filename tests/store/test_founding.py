@@ -11,18 +11,31 @@ import pytest
 from relevo import Relevo, State, Workflow, chain, group
 from relevo.engine.dependents import follow, gate_of, needs_of
 from relevo.engine.edges import Edge
-from relevo.engine.job_store import attach
-from relevo.engine.outbox import deliver, hear, opened, start_letter
+from relevo.engine.job_store import attach, look
+from relevo.engine.outbox import MEMBERS, deliver, hear, opened, start_letter, start_members
 from relevo.engine.push import GATE_MS, NewJob, push_rich
 from relevo.errors import ServerUnavailable
 from relevo.store.plan import Call
 from relevo.workflows.steps import Flow
+from relevo.workflows.store import store_members
 from relevo.workflows.storing import Rows, stored
 from tests.conftest import AppFactory
 from tests.leaks import leaks
 from tests.servers import Server
-from tests.store.desk import Desk, new_id
-from tests.store.kin import BODY, KEEP_MS, bag, everything, outbox, relayed, report, state_of, step_by_step, waiting
+from tests.store.desk import Desk, new_id, repeated
+from tests.store.kin import (
+    BODY,
+    KEEP_MS,
+    bag,
+    cancelling,
+    everything,
+    outbox,
+    relayed,
+    report,
+    state_of,
+    step_by_step,
+    waiting,
+)
 from tests.store.kin import workflow as founded
 
 
@@ -170,6 +183,68 @@ def test_a_job_that_never_came_to_be_is_not_taken_for_one_that_went_well(desk: D
     assert (state_of(desk, job.id), state_of(desk, child)) == ("cancelled", becomes)
 
 
+# --- plain members
+
+
+def plain_members(desk: Desk, flow: str, n: int = 2) -> list[str]:
+    """Members that wait for nothing but the start."""
+    rows = [(new_id(), BODY.encode(), str(Edge(flow, "default", "n"))) for _ in range(n)]
+    call = store_members(desk.keys, rows, "default", 50, KEEP_MS)
+    assert desk.run(call) == n
+    before = everything(desk)
+    assert desk.run(repeated(call)) == 0
+    assert everything(desk) == before, "stored once"
+    return [id for id, _, _ in rows]
+
+
+def test_plain_members_start_with_their_workflow_in_order(desk: Desk) -> None:
+    flow = founded(desk, 2, gated=True)
+    ids = plain_members(desk, flow)
+    assert (desk.claim(5), desk.members("waiting")) == ([], sorted(ids))
+    assert founding(desk, flow, ids[0] + MEMBERS) == (1, True)
+    for _ in range(2):
+        desk.run(start_members(desk.keys, ids[0] + MEMBERS))
+        assert desk.members("ready") == ids
+    assert desk.score("ready", ids[0]) // 2**43 == 50  # type: ignore[operator]
+    relayed(desk)
+    assert desk.claim(5) == ids
+    assert outbox(desk) == {}
+
+
+def test_workers_start_plain_members_whose_maker_died_after_the_founding(desk: Desk) -> None:
+    flow = founded(desk, 2, gated=True)
+    ids = plain_members(desk, flow)
+    start = start_letter([("default", ids[0] + MEMBERS)])
+    assert desk.run(hear(desk.keys, opened([flow]), 1000, start=start, start_ms=2000)) == (1, False)
+    assert relayed(desk) == 0, "its maker does so now"
+    desk.advance(2001)
+    relayed(desk)
+    assert (desk.claim(5), outbox(desk)) == (ids, {})
+
+
+def test_plain_members_whose_maker_died_before_the_founding_are_cancelled(desk: Desk) -> None:
+    flow = founded(desk, 2, gated=True)
+    ids = plain_members(desk, flow)
+    desk.advance(GATE_MS + 1)
+    relayed(desk)
+    assert [state_of(desk, id) for id in ids] == ["cancelled", "cancelled"]
+    record = desk.run(look(desk.keys, ids[0])).record
+    assert "died before all of it was in place" in record.story.attempts[0].message
+    assert founding(desk, flow, ids[0] + MEMBERS) == (0, False)
+    desk.run(start_members(desk.keys, ids[0] + MEMBERS))
+    assert (desk.claim(5), outbox(desk)) == ([], {})
+
+
+def test_a_plain_member_that_was_cancelled_before_the_start_does_not_start(desk: Desk) -> None:
+    flow = founded(desk, 2, gated=True)
+    gone, other = plain_members(desk, flow)
+    assert cancelling(desk, gone) is True
+    founding(desk, flow, gone + MEMBERS)
+    relayed(desk)
+    assert desk.claim(5) == [other]
+    assert stands(desk, flow) == ("open", "", "1")
+
+
 # --- as makers meet it
 
 
@@ -210,7 +285,7 @@ def made_slowly(
     app: Relevo, desks: list[Desk], before: str, ms: int, *, is_gone: bool = False, is_watched: bool = False
 ) -> Workflow[Any]:
     """Store a flow; its maker stalls before its last call of a kind, and all that is due until then is done."""
-    last = {"engine/push_with_options": 3, "workflows/notify_dependents": 1}[before]
+    last = {"engine/push_with_options": 2, "workflows/notify_dependents": 1}[before]
     calls: list[str] = []
 
     def stall(name: str, call: Call[Any]) -> None:
@@ -226,8 +301,8 @@ def made_slowly(
             app.engine.run, stored(Rows(app.engine, flow_of(app, watched=is_watched))), stall
         )
     finally:
-        assert (calls.count("engine/push_with_options"), calls.count("workflows/notify_dependents") > 0) == (3, True), (
-            "the workflow, two queues, its gate"
+        assert (calls.count("engine/push_with_options"), calls.count("workflows/notify_dependents") > 0) == (2, True), (
+            "the workflow, what is not plain, its gate"
         )
     return flow
 

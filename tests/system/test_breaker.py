@@ -196,9 +196,9 @@ def test_a_breaker_is_of_a_task_and_not_of_a_job(app: Relevo) -> None:
 async def test_failures_during_the_report_of_others_are_reported_with_the_next(app: Relevo) -> None:
     """When a dependency goes, many fail at once: most of them while the first is being reported."""
     breaker = Breaker.after(5, "1h", rest="1h", longest="1h")
-    trips = BreakerObserver(app.engine.keys_of("default"), "default", app.engine.client.driver())
+    trips = BreakerObserver(Worker(app), "default")
     trips.count("shop.charge", breaker, GiveBack())
-    reporting = asyncio.create_task(trips.tell())
+    reporting = asyncio.create_task(app.engine.arun(trips.report()))
     await asyncio.sleep(0)  # it waits for the server's answer now
     for _ in range(4):
         trips.count("shop.charge", breaker, GiveBack())
@@ -209,9 +209,9 @@ async def test_failures_during_the_report_of_others_are_reported_with_the_next(a
 
 async def test_failures_that_cannot_be_reported_are_kept(app_factory: AppFactory) -> None:
     app = app_factory(url="redis://127.0.0.1:1/0")
-    trips = BreakerObserver(app.engine.keys_of("default"), "default", app.engine.client.driver())
+    trips = BreakerObserver(Worker(app), "default")
     for _ in range(3):
         trips.count("shop.charge", QUICK, GiveBack())
     with pytest.raises(ServerUnavailable):
-        await trips.tell()
+        await app.engine.client.arun(trips.report(), patience=0)
     assert trips.failed["shop.charge"][1] == 3

@@ -228,7 +228,7 @@ async def test_a_dead_letter_retried_before_its_fault_was_delivered_calls_back_o
     job = await ingestion.asend(action="fail")
     (lease,) = await embedding.app.queue(ACTIONS).atake(worker="w")
     with monkeypatch.context() as patched:
-        patched.setattr(embedding.app, "relay", lambda *_: iter(()))
+        patched.setattr(embedding.app.engine, "relay", lambda *_: iter(()))
         assert await lease.abury("broken") is True
     assert await embedding.app.job(job.id, queue=ACTIONS).aretry() is True
     await handled(embedding, ingestion)

@@ -303,7 +303,7 @@ async def test_a_clean_up_reports_what_it_removed_and_what_it_left(
     assert (await bus.conversations.aclean("unknown")).queues == {}
 
 
-async def test_nothing_is_left_of_a_task_that_was_cleaned_up(bus: Relevo) -> None:
+async def test_nothing_is_left_of_a_conversation_that_was_cleaned_up(bus: Relevo) -> None:
     """Its keys are those that were there before it."""
     nooble = Nooble(bus)
     await nooble.ingestion.asend("embedding.generate", {"n": 1}, conversation="warm-up")
@@ -383,7 +383,9 @@ async def test_a_callback_that_timed_out_cleans_up(bus: Relevo) -> None:
         await listed(bus, "task_7", lambda rows: [type for _, type, _ in rows] in (["absent.serve"], []))
 
 
-async def test_the_last_callback_of_a_task_cleans_up_after_it_and_a_report_on_the_way_does_not(bus: Relevo) -> None:
+async def test_the_last_callback_of_a_conversation_cleans_up_after_it_and_a_report_on_the_way_does_not(
+    bus: Relevo,
+) -> None:
     nooble = Nooble(bus)
     hold = asyncio.Event()
 
@@ -875,7 +877,7 @@ def test_an_unused_bus_has_nothing_to_count_or_to_sweep(bus: Relevo) -> None:
     assert keys(bus) == []
 
 
-def test_the_place_of_a_message_is_no_part_of_its_task(bus: Relevo) -> None:
+def test_the_place_of_a_message_is_no_part_of_its_conversation(bus: Relevo) -> None:
     """A tenant and a conversation of one name are two things."""
     bus.service("svc").send("svc.work", tenant="task_7")
     assert bus.conversations.list("task_7") == []

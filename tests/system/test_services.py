@@ -750,7 +750,7 @@ async def test_an_invalid_option_of_a_request_is_refused_by_name(bus: Relevo) ->
     refused: list[tuple[dict[str, Any], str]] = [
         ({"tennant": "x"}, "did you mean 'tenant'|tenant"),
         *(({"tenant": tenant}, "tenant") for tenant in (7, "a\nb", "x" * 201)),
-        *(({name: b"x"}, name) for name in ("session", "task", "correlation_id", "traceparent", "version")),
+        *(({name: b"x"}, name) for name in ("session", "conversation", "correlation_id", "traceparent", "version")),
         *(({"priority": priority}, "priority") for priority in (2_000, "high", True)),
         *(({"idempotency_key": key}, "idempotency_key") for key in ("", 7)),
         *(({"timeout": timeout}, "timeout") for timeout in (0, -1, "5", math.nan, math.inf, None, "1000000d")),

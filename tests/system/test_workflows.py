@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,6 +28,7 @@ from relevo.workflows.steps import Flow
 from relevo.workflows.storing import Rows, stored
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually, eventually
+from tests.plans import one_by_one
 from tests.servers import Server
 from tests.working import drain, drained, working
 
@@ -98,13 +99,14 @@ async def is_idle(app: Relevo) -> bool:
     return True
 
 
-def sent(app: Relevo, plan: Generator[Call[Any], Any, Any], calls: int) -> None:
+def sent(app: Relevo, plan: Steps[Any], calls: int) -> None:
     """Carry out the first calls of a plan, and nothing after them: its maker has died."""
-    call = next(plan)
+    steps = one_by_one(plan)
+    call = next(steps)
     for left in range(calls, 0, -1):
         answer = app.engine.run(call)
         if left > 1:
-            call = plan.send(answer)
+            call = steps.send(answer)
 
 
 # results
@@ -706,7 +708,7 @@ def test_a_flow_whose_program_slept_too_long_runs_as_a_whole_or_not_at_all(
     with bind(app, url=server.url) as kit:
         for queue in QUEUES:
             app.engine.run(app.engine.list_queue(queue))
-        plan = stored(Rows(app.engine, sums.watched(large(sums))))
+        plan = one_by_one(stored(Rows(app.engine, sums.watched(large(sums)))))
         flow: Workflow[Any] | None = None
         call = next(plan)
         try:
@@ -734,7 +736,7 @@ def test_a_flow_whose_program_slept_too_long_runs_as_a_whole_or_not_at_all(
 async def test_a_flow_that_is_sent_twice_because_a_reply_was_lost_runs_once(app: Relevo) -> None:
     sums = Sums(app, result_ttl=0)
     app.engine.run(app.engine.list_queue("default"))
-    plan = stored(Rows(app.engine, group(sums.add.s(1), sums.add.s(2))))
+    plan = one_by_one(stored(Rows(app.engine, group(sums.add.s(1), sums.add.s(2)))))
     call = next(plan)
     numbers = Numbers(ServerClock(), app.settings.call_timeout)
     tried = numbers.next(*call.numbering)

@@ -123,6 +123,8 @@ CALLS: list[tuple[Call[Any], int]] = [
     (relay.hear(KEYS, [], 1), 0),
     (relay.hear(KEYS, relay.opened([ID, ID]), 1, ["a.gate"]), 1 + 16),
     (relay.hear(KEYS, relay.opened([ID]), 1, start="start\n"), 8),
+    (flows.store_members(KEYS, [(ID, b"{}", "")] * 2, "default", 100, 1), 6),
+    (relay.start_members(KEYS, ID + relay.MEMBERS), 0),
     (flows.expect(KEYS, ID, ID, [(ID, "default", "task")]), 3),
     (checkpoints.keep(KEYS, ID, 1, "s", "fetch", b"1"), 0),
     (schedules.enroll(KEYS, HOURLY, 1, "digest"), 0),
@@ -253,9 +255,26 @@ def check_keys(name: str) -> None:
     named = set(script(name).keys)
     if len(named) > 1 and name != "engine/agree_format":  # which is of two places
         assert {KEYS.key(prefix) for prefix in OF_ONE} & set(KEYS.of(script(name)))
-    for prefix, rest in re.findall(r"\b(\w+) \.\. ':' \.\. (\w+)", code_of(name)):
-        if prefix in named:
-            assert len(named) > 1, f"{prefix}:{rest} must be its key: {prefix} does not say where that is"
+    for prefix in re.findall(r"\b([a-z]+)_key\(", code_of(name)):
+        assert len(named) > 1, f"{prefix}:<owner> must be its key: {prefix} does not say where that is"
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_key_of_one_job_or_worker_is_spelt_by_its_helper(name: str) -> None:
+    """`ended_key(id)` of store/lua/include/ended_key.lua, defined before its first use."""
+    code = code_of(name)
+    for prefix in OF_ONE:
+        helper = f"local function {prefix}_key(owner) return {prefix} .. ':' .. owner end"
+        uses = [found.start() for found in re.finditer(rf"\b{prefix}_key\(", code)]
+        assert code.count(helper) == (1 if uses else 0) or name == "engine/push", "defined once"
+        assert not uses or uses[0] == code.index(helper) + len("local function ")
+        spelt = re.findall(rf"\b{prefix} \.\. '", code.replace(helper, ""))
+        assert not spelt or name in SPELT_BY_HAND[prefix], f"write {prefix}_key(…)"
+
+
+#: The hottest scripts pay for no helper.
+SPELT_BY_HAND = {prefix: {"engine/push"} if prefix == "ended" else set[str]() for prefix in OF_ONE}
+SPELT_BY_HAND["sent"] = {name for name in names() if "local key = sent" in code_of(name)}
 
 
 def check_that_arguments_are_used_by_name(name: str) -> None:
@@ -297,7 +316,7 @@ def test_a_contract_is_read_from_a_header() -> None:
 
 def test_the_lines_of_a_script_are_those_of_its_file() -> None:
     """An error's line number must lead to the right line, for scripts without includes."""
-    text = script("engine/read_job").text.decode()
+    text = script("engine/announce_worker").text.decode()
     assert text.count("\n") == (text.partition("--[[")[2]).count("\n")
 
 

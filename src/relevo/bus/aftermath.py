@@ -10,7 +10,6 @@ from relevo.bus.span import Span
 from relevo.bus.span_store import PART, write_spans
 from relevo.engine.duty import Duty, Host
 from relevo.engine.ids import made_ms
-from relevo.engine.job import State
 from relevo.engine.message import Headers
 from relevo.engine.outcome import End, Finish, GiveBack, Outcome, Reroute, TryAgain
 from relevo.engine.settle import Held
@@ -70,12 +69,6 @@ class Aftermath(Duty[None]):
         if len(self._spans) < self._plenty or headers.conversation or not isinstance(outcome, Finish):
             return True
         return zlib.crc32((headers.correlation or id).encode()) % 16 == 0
-
-    def note_lost(self, held: Held, verb: str, queue: str, now_ms: int) -> None:
-        """Buffer the span of a message whose worker lost its lease."""
-        outcome = End(State.DEAD, "poison") if verb == "dead" else GiveBack()
-        if held.envelope is not None and held.envelope.headers is not None:
-            self.note(held, held.envelope.headers, outcome, queue, now_ms)
 
     def clean_up(self, conversations: list[str]) -> None:
         """Clean up conversations whose callback was handled; the only automatic clean-up."""

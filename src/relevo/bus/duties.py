@@ -16,11 +16,11 @@ from relevo.engine.offers_store import SERVE_EVERY, serve
 
 
 def duties(worker: Host) -> Iterator[Duty[Any]]:
-    """For workers that serve queues of the bus."""
+    """Write spans of messages; announce services and relay events if the worker serves queues of the bus."""
+    yield worker.part(Aftermath)
     services = ServiceDuty(worker)
     if services.is_needed:
         yield services
-        yield worker.part(Aftermath)
         yield EventRelayDuty(worker.engine)
 
 

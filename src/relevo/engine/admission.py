@@ -43,9 +43,14 @@ def held_of(id: bytes, claim: bytes, body: bytes, story: bytes) -> Held:
     )
 
 
+def lease_ended(held: Held, now_ms: int) -> Happened:
+    """What happened to a job whose worker fell silent."""
+    lost = Attempt("lost", held.worker, held.since_ms, now_ms, message="its worker fell silent")
+    return CancelAsked() if held.cancel_asked else LeaseLost(lost)
+
+
 def recovered(engine: Engine, queue: str, held: Held, now_ms: int) -> Moved:
     """What becomes of a job whose worker fell silent."""
-    lost = Attempt("lost", held.worker, held.since_ms, now_ms, message="its worker fell silent")
-    happened = CancelAsked() if held.cancel_asked else LeaseLost(lost)
     policy, terms = engine.terms_of(held.envelope, queue)
-    return settle(held, decide(held.story, happened, policy, now_ms, random.random()), terms, now_ms)
+    outcome = decide(held.story, lease_ended(held, now_ms), policy, now_ms, random.random())
+    return settle(held, outcome, terms, now_ms)

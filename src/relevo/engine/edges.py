@@ -8,6 +8,7 @@ letter with all its edges; see engine/lua/include/outbox.lua.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal
 from urllib.parse import quote, unquote
 
@@ -42,6 +43,7 @@ class Edge(Struct, frozen=True, gc=False):
         return f">{self.policy}{'' if self.index is None else self.index}:{self.child}{label(self.queue)}"
 
 
+@lru_cache(maxsize=1000)
 def label(queue: str) -> str:
     """A queue's name without spaces, quotes and other signs with a meaning here."""
     return quote(queue, safe="")
@@ -93,12 +95,19 @@ class Letter(Struct, frozen=True):
                     "timeout" if edge.policy == "b" and self.state == "expired" else self.state,
                     edge.policy,
                     "" if edge.index is None else str(edge.index),
-                    b"" if edge.index is None else self._reply() if edge.policy == "b" else taken,
+                    self._input(edge, taken),
                 ),
             )
             for edge in self.edges
             if self.state != "discarded" or edge.policy == "w"  # the others have heard all they need
         ]
+
+    def _input(self, edge: Edge, taken: bytes) -> bytes:
+        if self.parent == GATE:  # what is known of members that have no bag: see workflows/lua/store_members.lua
+            return self.record
+        if edge.index is None:
+            return b""
+        return self._reply() if edge.policy == "b" else taken
 
     def _reply(self) -> bytes:
         if not self.record:

@@ -17,6 +17,7 @@ from relevo.engine.handle import GivenUp
 from relevo.engine.ids import Ids
 from relevo.engine.job import Envelope, Record
 from relevo.engine.key_format import agreeing
+from relevo.engine.observers import GivesObserver
 from relevo.engine.options import Options
 from relevo.engine.outbox import relay
 from relevo.engine.outcome import Happened, Policy
@@ -87,6 +88,8 @@ class Engine:
         self.service_queues: Callable[[str], list[str]] = lambda _worker: []
         #: Each gives the duties of a feature for a worker. Filled by the app.
         self.duties: list[GivesDuties] = []
+        #: Each gives the outcome observer of a feature for a queue of a worker. Filled by the app.
+        self.observers: list[GivesObserver] = []
 
     def _bind(self, settings: Settings, clock_key: str) -> None:
         """Set everything that depends on the server and the names in use."""
@@ -256,7 +259,6 @@ class Engine:
             give_up_on=options.give_up_on,
             max_crashes=options.max_crashes,
             unknown_task_ttl=self.settings.unknown_task_ttl,
-            breaker=options.breaker,
         )
         result_ttl = options.result_ttl if envelope.result_ttl is None else envelope.result_ttl
         failure_ttl = options.failure_ttl if envelope.failure_ttl is None else envelope.failure_ttl

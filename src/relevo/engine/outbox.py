@@ -35,6 +35,8 @@ REPORTS = 100
 _FAILED = ("dead", "cancelled", "expired")
 
 
+#: How the name of a letter ends that holds plain members of a workflow.
+MEMBERS = ".members"
 #: How a letter begins that starts a workflow.
 STARTS = b"start\n"
 
@@ -78,14 +80,21 @@ def take_errands(queue: QueueKeys, finished: Sequence[str] = (), *, ticks: bool 
 
 
 def hear(
-    queue: QueueKeys, reports: Sequence[Report], dead_max: int, gates: Sequence[str] = (), *, start: str = ""
+    queue: QueueKeys,
+    reports: Sequence[Report],
+    dead_max: int,
+    gates: Sequence[str] = (),
+    *,
+    start: str = "",
+    start_ms: int = 0,
 ) -> Call[tuple[int, bool]]:
     """Tell children in this queue of their parents: how much of it was news, whether there is more to relay from here.
 
-    `gates` are letters that need not be delivered any more; `start` is posted if the first report is news.
+    `gates` are letters that need not be delivered any more; `start` is posted if the first report is news;
+    it is due after `start_ms`.
     """
     script = queue.script("workflows/notify_dependents")
-    args: list[Argument] = [KEEP_MS, 0, dead_max, start, len(gates), *gates]
+    args: list[Argument] = [KEEP_MS, 0, dead_max, start, start_ms, len(gates), *gates]
     for one in reports:
         args += (one.child, one.parent, one.number, one.state, one.policy, one.index, one.input, one.signature)
     return Call(args, lambda reply: (reply[0], bool(reply[1])), script, queue.of(script))
@@ -117,12 +126,21 @@ def open_gates(keys_of: KeysOf, gates: Sequence[tuple[str, str]], dead_max: int)
     onward = set()
     for queue, letter in gates:
         keys = keys_of(queue)
+        if letter.endswith(MEMBERS):
+            yield start_members(keys, letter)
+            continue
         text: bytes | None = yield Call([b"HGET", keys.key("letters"), letter])
         if text is not None:  # else somebody has done it, or it was too late
             ids = [edge.child for edge in edges_of(text.decode(errors="replace"))]
             if (yield from hear_all(keys, opened(ids), dead_max, [letter])):
                 onward.add(queue)
     return onward
+
+
+def start_members(queue: QueueKeys, letter: str) -> Call[int]:
+    """Start plain members of a workflow that one call has stored: how many."""
+    script = queue.script("workflows/start_members")
+    return Call([letter], int, script, queue.of(script))
 
 
 def start_letter(gates: Sequence[tuple[str, str]]) -> str:

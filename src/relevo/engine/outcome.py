@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Struct
 
 from relevo.engine.backoff import Backoff
-from relevo.engine.breaker import Breaker
 from relevo.engine.job import Attempt, State, Story
 from relevo.engine.options import Errors
 from relevo.engine.verdicts import Cancel, Retry, Snooze
@@ -30,7 +29,6 @@ class Policy(Struct, frozen=True, kw_only=True):
     give_up_on: Errors = ()
     max_crashes: int = 3
     unknown_task_ttl: float = 86400.0
-    breaker: Breaker | None = None
 
 
 class Route(Struct, frozen=True):

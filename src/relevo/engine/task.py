@@ -86,7 +86,8 @@ class Task(Generic[P, R]):
         self._head = self._envelope_head()
         self._head_and_comma = self._head + b","
         engine.keys_of(options.queue)  # refuses a name that cannot be one
-        self._plain = not (
+        #: Whether its jobs have neither a time, a tenant, a name nor parents.
+        self.is_plain = not (
             options.delay
             or options.eta_ms is not None
             or options.tenant
@@ -197,7 +198,7 @@ class Task(Generic[P, R]):
     def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Plan[Any]]:
         fragment = self.signature.encode(args, kwargs, limit=self.engine.settings.max_payload)
         id = self.engine.new_id()
-        if self._plain and self.engine.is_listed(self.options.queue):
+        if self.is_plain and self.engine.is_listed(self.options.queue):
             keys = self._keys()
             body = self.body(fragment) if self.engine.telemetry is None else self._traced(fragment)
             if keys.signer is not None:
@@ -255,7 +256,7 @@ class Task(Generic[P, R]):
     def _store_many(self, ids: list[str], fragments: list[bytes]) -> Steps[list[str]]:
         yield from self.engine.list_queue(self.options.queue)
         parts = chunks(map(len, fragments))
-        if self._plain:
+        if self.is_plain:
             keys, priority, lease_ms = self._keys(), self.options.priority, self.engine.lease_ms
             yield Ahead(
                 push_plain(keys, self._plain_jobs(keys, ids[part], fragments[part]), priority, lease_ms)
@@ -287,6 +288,15 @@ class Task(Generic[P, R]):
         assert self.engine.telemetry is not None
         head = self._head + self.engine.telemetry.field()
         return head + b"," + fragment + b"}" if fragment else head + b"}"
+
+    def member_body(self, id: str, fragment: bytes, extra: bytes) -> bytes:
+        """The body of a plain member of a workflow."""
+        head = (
+            self._head + extra if self.engine.telemetry is None else self._head + extra + self.engine.telemetry.field()
+        )
+        body = head + b"," + fragment + b"}" if fragment else head + b"}"
+        signer = self._keys().signer
+        return body if signer is None else signer.signed("job", id, body)
 
     def member(self, id: str, fragment: bytes, now_ms: int, extra: bytes, needs: str, edges: str) -> NewJob:
         """A job of a workflow. Its name is only a label: one that is found instead of a new one cannot be a member."""

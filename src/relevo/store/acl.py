@@ -19,38 +19,101 @@ from relevo.text.names import encode
 Role: TypeAlias = Literal["producer", "worker", "service", "monitor"]
 
 #: The scripts of a dry-run purge, those of a purge that acts, and those of pools.
-_LOOKING = {"survey", "astray", "count", "census", "roll", "unplaced"}
+_LOOKING = {
+    "upkeep/find_old_jobs",
+    "upkeep/find_orphans",
+    "queues/count_jobs",
+    "pools/count_entities",
+    "pools/list_entities",
+    "pools/find_unplaced",
+}
 _PURGING = _LOOKING | {
-    *("purge", "recover", "hold", "lock", "remember", "unlock"),
-    *("shift", "expel", "oust", "lapse", "admit", "amend", "readmit"),
+    "upkeep/purge_jobs",
+    "upkeep/take_back_jobs",
+    "upkeep/extend_lock",
+    "upkeep/take_lock",
+    "upkeep/remember_position",
+    "upkeep/release_lock",
+    "pools/move_entity",
+    "pools/fail_entity",
+    "pools/remove_entity",
+    "pools/expire_entity",
+    "pools/add_entity",
+    "pools/update_entity",
+    "pools/revive_entity",
 }
-_ENQUEUING = {"push", "push_rich", "agree", "enlist", "look", "attach", "publish", "event", "log", "errands"}
+_ENQUEUING = {
+    "engine/push",
+    "engine/push_with_options",
+    "engine/agree_format",
+    "engine/list_names",
+    "engine/read_job",
+    "engine/wait_for_end",
+    "bus/publish_event",
+    "bus/deliver_events",
+    "bus/log_events",
+    "engine/take_outbox",
+}
 _WORKING = {
-    *(
-        *_ENQUEUING,
-        "present",
-        "turn",
-        "renew",
-        "rest",
-        "leave",
-        "abandon",
-        "note",
-        "cancel",
-        "follow",
-        "hear",
-        "expect",
-    ),
-    *("clear", "checkpoint", "tick", "enroll", "unenroll", "suspend", "trip", "adopt", "subscribe", "unsubscribe"),
-    *("sweep", "close", "vitals", "minute", "snapshot", "measure", "count", "unlist", "serve", *_PURGING),
+    *_ENQUEUING,
+    "engine/announce_worker",
+    "engine/turn",
+    "engine/renew_leases",
+    "engine/rest",
+    "engine/stop_waiting",
+    "engine/release_leases",
+    "engine/write_logs",
+    "engine/cancel_jobs",
+    "workflows/announce_members",
+    "workflows/notify_dependents",
+    "workflows/register_dependents",
+    "queues/clear_queue",
+    "checkpoints/write_checkpoint",
+    "schedules/fire_ticks",
+    "schedules/register_schedule",
+    "schedules/remove_schedule",
+    "schedules/pause_schedule",
+    "limits/count_failures",
+    "limits/count_running",
+    "bus/renew_subscriptions",
+    "bus/remove_subscription",
+    "upkeep/sweep_subscriptions",
+    "bus/close_subscription",
+    "health/measure_queue",
+    "health/sample_counters",
+    "health/keep_report",
+    "metrics/add_timings",
+    "queues/count_jobs",
+    "engine/unlist_name",
+    "engine/register_offers",
+    *_PURGING,
 }
-_ON_THE_BUS = {"send", "ask", "beside", "promise", "interim", "cleanup", "span", "lag"}
+_ON_THE_BUS = {
+    "bus/send_message",
+    "bus/send_requests",
+    "bus/store_data",
+    "bus/store_callback",
+    "bus/report_progress",
+    "upkeep/clean_conversation",
+    "bus/add_spans",
+    "bus/measure_lag",
+}
 
 #: The scripts that each role calls.
 SCRIPTS: dict[Role, set[str]] = {
     "producer": _ENQUEUING,
     "worker": _WORKING,
     "service": _WORKING | _ON_THE_BUS,
-    "monitor": {"count", "page", "look", "letters", "groups", "vitals", "lag", *_LOOKING},
+    "monitor": {
+        "queues/count_jobs",
+        "queues/list_jobs",
+        "engine/read_job",
+        "dead/list_letters",
+        "dead/read_error_groups",
+        "health/measure_queue",
+        "bus/measure_lag",
+        *_LOOKING,
+    },
 }
 _PLAIN_OF_WORKERS = {
     *("ping", "time", "info", "subscribe", "blpop", "set", "del", "zadd", "zrem", "pexpire"),

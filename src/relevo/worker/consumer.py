@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from relevo.engine.admission import held_of, recovered
+from relevo.engine.admission import held_of, lease_ended
 from relevo.engine.carried import TAKES, InputLacking, with_inputs
 from relevo.engine.ids import made_ms
 from relevo.engine.job import Attempt, Envelope, Record, State, Story, write
 from relevo.engine.job_store import readable
-from relevo.engine.message import Headers
+from relevo.engine.observers import Conclusion
 from relevo.engine.outcome import (
     End,
     Finish,
@@ -34,13 +34,11 @@ from relevo.engine.outcome import (
     Returned,
     Unrunnable,
     decide,
-    speaks_against_task,
 )
 from relevo.engine.settle import Held, kept_body, settle, spared_ms
 from relevo.engine.signed_ends import done_signature_field
 from relevo.engine.turn import MOST, Limits, Note, Settled, Turn, leave, note, renew, rest, turn
 from relevo.errors import OutOfMemory, StoreError
-from relevo.limits.breaker_observer import BreakerObserver
 from relevo.store.aio import AsyncDriver
 from relevo.store.plan import Call
 from relevo.store.replies import SlotMoving
@@ -106,8 +104,6 @@ class Consumer:
         #: it is time to tell the server that we still wait
         self._is_rest_due = False
         self._alarm: asyncio.TimerHandle | None = None
-        #: tasks of the bus whose last callback is settled by the next turn
-        self._tasks_ended: list[str] = []
         self._notes: list[Note] = []
         self._away_since = 0.0
         self._is_full = False
@@ -118,9 +114,9 @@ class Consumer:
         self.outbox = OutboxCarrier(engine, queue, driver, self._errands_done)
         #: how long its jobs waited and ran
         self.timings = Timings(engine.keys_of(known_as(queue)))
-        #: jobs that are offered to other workers, and what becomes of them if none takes them
-        self._offered: dict[str, tuple[Held, End]] = {}
-        self._trips = BreakerObserver(self.keys, queue, driver)
+        #: jobs that are offered to other workers: why, and what becomes of them if none takes them
+        self._offered: dict[str, tuple[Held, Happened, End]] = {}
+        self._observers = [give(worker, queue) for give in engine.observers]
         #: jobs whose inputs are being fetched
         self.gathering: dict[str, asyncio.Task[None]] = {}
         self._heads: dict[str, bytes] = {}
@@ -233,21 +229,20 @@ class Consumer:
 
     async def _turn(self, want: int, part: Settled) -> Turn | None:
         notes, self._notes = self._notes, []
-        tasks, self._tasks_ended = self._tasks_ended, []
+        reports = [report for one in self._observers if (report := one.before_turn()) is not None]
         try:
             if self._away_since:
                 await self._renew_first()
             if notes:
                 await self._write(notes)
-            if self._trips.failed:  # before we ask for more of the same
-                await self._trips.tell()
+            for report in reports:
+                await self._driver.perform(report, patience=0)
             asked = time.monotonic()
             asking = self._driver.perform(turn(self.keys, self._worker.id, self._limits, want, part), patience=0)
             found = await (self._ask_and_die(asking) if faults.ACTIVE else asking)
         except StoreError as error:
             self.settled.put_back(part)
             self._notes[:0] = notes
-            self._tasks_ended[:0] = tasks
             await self._away(error)
             return None
         if self._away_since:
@@ -256,8 +251,8 @@ class Consumer:
         self.heed_clock(asked, time.monotonic(), found.now_ms)
         self._skew_ms = found.now_ms - int(time.time() * 1000)
         self.timings.ahead = found.now_ms / 1000 - time.monotonic()
-        if tasks:
-            self._worker.aftermath.clean_up(tasks)
+        for observer in self._observers:
+            observer.after_turn()
         if self._offered:
             self._refuse_unwanted(part, found)
         if found.refused:
@@ -407,11 +402,8 @@ class Consumer:
         if held.worker == self._worker.id:
             self._keep(held)
             return
-        row = recovered(self._worker.engine, self.queue, held, now_ms)
-        self.settled.moved.append(row)
-        self._worker.aftermath.note_lost(held, row.verb, self.queue, now_ms)
+        self._conclude(held, lease_ended(held, now_ms))
         log.warning("%s: job %s was taken back from %s, which fell silent", self.queue, held.id, held.worker)
-        self._kick.set()
 
     def _keep(self, held: Held) -> None:
         """It is lent to us again, because we were too late to renew it; hand it back if we never heard of it."""
@@ -432,12 +424,9 @@ class Consumer:
         now_ms = self.now_ms()
         policy, terms = self._worker.engine.terms_of(held.envelope, self.queue)
         outcome = decide(held.story, happened, policy, now_ms, random.random())
-        if policy.breaker is not None and held.envelope is not None and speaks_against_task(happened, outcome):
-            self._trips.count(held.envelope.target, policy.breaker, outcome)
-        if held.envelope is not None and held.envelope.headers is not None:
-            self._note_message(held, held.envelope.headers, outcome, now_ms)
+        self._observe(Conclusion(held, happened, outcome, now_ms))
         if isinstance(outcome, Reroute) and outcome.otherwise is not None:
-            self._offered[held.id] = (held, outcome.otherwise)
+            self._offered[held.id] = (held, happened, outcome.otherwise)
         self.settled.moved.append(settle(held, outcome, terms, now_ms, result, not_kept))
         self._kick.set()
         return outcome
@@ -446,14 +435,13 @@ class Consumer:
         """Give up what no other worker takes."""
         unwanted = {id.decode() for id in found.unwanted}
         for row in part.moved:
-            held, end = self._offered.pop(row.id, (None, None)) if row.verb == "offer" else (None, None)
-            if held is not None and end is not None and held.id in unwanted:
-                self._give_up(held, end)
+            offered = self._offered.pop(row.id, None) if row.verb == "offer" else None
+            if offered is not None and row.id in unwanted:
+                self._give_up(*offered)
 
-    def _give_up(self, held: Held, end: End) -> None:
+    def _give_up(self, held: Held, happened: Happened, end: End) -> None:
         now_ms = self.now_ms()
-        if held.envelope is not None and held.envelope.headers is not None:
-            self._note_message(held, held.envelope.headers, end, now_ms)
+        self._observe(Conclusion(held, happened, end, now_ms))
         _, terms = self._worker.engine.terms_of(held.envelope, self.queue)
         self.settled.moved.append(settle(held, end, terms, now_ms))
         self._kick.set()
@@ -485,15 +473,14 @@ class Consumer:
                     kept_ms = self._spared_ms(envelope) if run.is_asked else 0
                 self.settled.records += (kept_ms, record + b"}")
             if envelope.headers is not None:
-                self._note_message(held, envelope.headers, _FINISH, self.now_ms())
+                self._observe(Conclusion(held, happened, _FINISH, self.now_ms()))
             self._kick.set()
             return None
         return self._conclude(held, happened, result, not_kept)
 
-    def _note_message(self, held: Held, headers: Headers, outcome: Outcome, now_ms: int) -> None:
-        task = self._worker.aftermath.note(held, headers, outcome, self.queue, now_ms)
-        if task:
-            self._tasks_ended.append(task)
+    def _observe(self, conclusion: Conclusion) -> None:
+        for observer in self._observers:
+            observer.ended(conclusion)
 
     def _spared_ms(self, envelope: Envelope) -> int:
         return 0 if self._worker.engine.client.source.is_cluster else spared_ms(envelope, self.now_ms())

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from relevo.bus.aftermath import Aftermath
 from relevo.bus.bus import Bus
 from relevo.engine.duty import Duty, repeat
 from relevo.engine.engine import Engine, HasEngine
@@ -94,7 +93,6 @@ class Worker:
         if any(map(is_bus_name, self.queues)):
             engine.part(Bus).worker = self.id  # what is sent from here may want to come back here
         self._parts: dict[type[Any], Any] = {}
-        self.aftermath = self.part(Aftermath)
         self.consumers: list[Consumer] = []
         self.step_log = StepLog()
         self.is_stopping = False

@@ -7,7 +7,7 @@ and is a `Step[Never, str]`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from itertools import chain as joined
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, ParamSpec, Protocol, TypeVar, overload
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from relevo.engine.handle import Job
 from relevo.errors import OptionError, TargetError
-from relevo.store.plan import Call
+from relevo.store.plan import Steps
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
@@ -88,7 +88,7 @@ class Flow(Struct, Generic[Takes, Gives], frozen=True, repr_omit_defaults=True):
         with rows.making():
             return await rows.engine.arun(plan)
 
-    def _storing(self) -> tuple[Rows, Generator[Call[Any], Any, Workflow[Gives]]]:
+    def _storing(self) -> tuple[Rows, Steps[Workflow[Gives]]]:
         from relevo.workflows.storing import Rows, stored  # which compile what is written here
 
         engine = self.engine

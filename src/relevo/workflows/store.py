@@ -13,7 +13,7 @@ from relevo.engine.edges import GATE, Edge
 from relevo.engine.ids import LENGTH
 from relevo.engine.job_store import record_of
 from relevo.engine.outbox import VERIFIERS
-from relevo.engine.push import NewJob
+from relevo.engine.push import GATE_MS, KEEP_MS, NewJob
 from relevo.engine.signed_ends import Input, late_proof, verify_late, verify_record
 from relevo.signing import Signer
 from relevo.store.keys import QueueKeys
@@ -105,6 +105,17 @@ def founding(
     if signer is not None:
         text = signer.signed("flow", id, text)
     return NewJob(id, 0, text, tenant=takes, needs=needs, edges=" ".join(map(str, edges)))
+
+
+def store_members(
+    queue: QueueKeys, members: Sequence[tuple[str, bytes, str]], label: str, priority: int, failure_ms: int
+) -> Call[int]:
+    """Store plain members, (id, body, edges) each, behind the gate of their workflow: how many were new."""
+    script = queue.script("workflows/store_members")
+    args: list[Argument] = [KEEP_MS, GATE_MS, label, priority, failure_ms]
+    for member in members:
+        args += member
+    return Call(args, int, script, queue.of(script), numbered=True)
 
 
 def look(queue: QueueKeys, id: str) -> Call[Flow | None]:

@@ -6,18 +6,18 @@ nothing can start until the last call founds the workflow, and should its maker 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from relevo.engine.dependents import gate_of, needs_of
 from relevo.engine.edges import Edge, Policy, label
 from relevo.engine.job import Envelope, Proof, write
-from relevo.engine.outbox import hear, opened, start_letter
+from relevo.engine.outbox import MEMBERS, hear, open_gates, opened, start_letter, start_members
 from relevo.engine.push import CHUNK, NewJob, chunks, push_rich
 from relevo.engine.signed_bodies import Parent, digest_of_parents
 from relevo.errors import OptionError, ServerUnavailable
-from relevo.store.plan import Call
+from relevo.store.plan import Ahead, Call, Steps
 from relevo.telemetry import making
 from relevo.workflows import graph as graphs
 from relevo.workflows import store as flows
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
 #: The built-in task that gives the list it gets.
 GATHER = "relevo.gather"
+#: So long the maker of a workflow has to start its members before a worker does it.
+START_MS = 2_000
 _WHEN: dict[str, Policy] = {"on_success": "c", "on_complete": "r", "on_failure": "f"}
 
 
-def stored(rows: Rows) -> Generator[Call[Any], Any, Workflow[Any]]:
+def stored(rows: Rows) -> Steps[Workflow[Any]]:
     """Store a flow: all of it, or nothing that would ever run."""
     engine = rows.engine
     for queue in rows.queues:
@@ -50,15 +52,43 @@ def stored(rows: Rows) -> Generator[Call[Any], Any, Workflow[Any]]:
             return workflow
     yield push_rich(home, [rows.founder(gated=True)])
     gates: list[tuple[str, str]] = []
-    for queue, jobs in rows.make(gated=True).items():
-        for part in chunks(len(job.body) + len(job.edges) for job in jobs):
-            yield push_rich(engine.keys_of(queue), jobs[part], label(queue))
-            gates.append((queue, gate_of(jobs[part][0].id)))
-    founded, _ = yield hear(home, opened([rows.id]), engine.settings.dead_max, start=start_letter(gates))
+    yield Ahead(_plain_parts(rows, gates))
+    yield Ahead(_other_parts(rows, gates))
+    start = start_letter(gates)
+    founded, _ = yield hear(home, opened([rows.id]), engine.settings.dead_max, start=start, start_ms=START_MS)
     if not founded and not (yield flows.is_founded(home, rows.id)):  # the reply to the first call may have been lost
         raise ServerUnavailable("storing the workflow took too long: its parts were given up; nothing of it will run")
-    yield from engine.relay(rows.home)
+    yield from _start(engine, rows, gates)
     return workflow
+
+
+def _plain_parts(rows: Rows, gates: list[tuple[str, str]]) -> Iterator[Call[Any]]:
+    """The calls that store the plain members of a large flow; adds the gates that they stand behind."""
+    keys_of = rows.engine.keys_of
+    for (queue, priority, failure_ms), nodes in rows.plain_members().items():
+        keys = keys_of(queue)
+        for part in chunks(rows.sizes(nodes)):
+            members = [rows.plain_member(i) for i in nodes[part]]
+            gates.append((queue, members[0][0] + MEMBERS))
+            yield flows.store_members(keys, members, label(queue), priority, failure_ms)
+
+
+def _other_parts(rows: Rows, gates: list[tuple[str, str]]) -> Iterator[Call[Any]]:
+    """The same for all its other jobs."""
+    for queue, jobs in rows.make(gated=True).items():
+        for part in chunks(len(job.body) + len(job.edges) for job in jobs):
+            gates.append((queue, gate_of(jobs[part][0].id)))
+            yield push_rich(rows.engine.keys_of(queue), jobs[part], label(queue))
+
+
+def _start(engine: Engine, rows: Rows, gates: Sequence[tuple[str, str]]) -> Steps[None]:
+    """Open the gates. If this process dies before it has opened all, a worker does so after START_MS."""
+    keys_of, dead_max = engine.keys_of, engine.settings.dead_max
+    members = (start_members(keys_of(queue), letter) for queue, letter in gates if letter.endswith(MEMBERS))
+    yield Ahead(members, depth=4)  # short calls
+    others = [(queue, letter) for queue, letter in gates if not letter.endswith(MEMBERS)]
+    yield from open_gates(keys_of, others, dead_max)  # posts nothing: no member has ended before it is open
+    yield hear(keys_of(rows.home), [], dead_max, [rows.id + ".start"])
 
 
 class Rows:
@@ -84,6 +114,7 @@ class Rows:
         self._gather_priority = first.priority if first else Envelope("").priority
         self.queues = list(dict.fromkeys([self.home, *(step.task.options.queue for step in self.steps)]))
         self._flow = b',"wf":' + write(self.id + self.home)
+        self._flow_passing = self._flow + b',"y":true'
         self._edges = self._all_edges()
 
     def making(self) -> AbstractContextManager[object]:
@@ -110,10 +141,33 @@ class Rows:
             out.append(Edge(self.id, self.home, "n", places.get(i)))
         return edges
 
+    def plain_members(self) -> dict[tuple[str, int, int], list[int]]:
+        """Members that wait for nothing but the start, by queue, priority and how long a failed one is kept."""
+        found: dict[tuple[str, int, int], list[int]] = {}
+        for i, node in enumerate(self.graph.nodes):
+            if _is_plain(node) and node.step is not None:
+                task = node.step.task
+                found.setdefault((task.options.queue, task.options.priority, task.failure_ms), []).append(i)
+        return found
+
+    def sizes(self, nodes: Iterable[int]) -> Iterator[int]:
+        """About how many bytes each takes."""
+        return (len(self.graph.nodes[i].fragment) + 100 + 40 * len(self._edges[i]) for i in nodes)
+
+    def plain_member(self, i: int) -> tuple[str, bytes, str]:
+        """Its id, its body and its edges."""
+        node, edges = self.graph.nodes[i], self._edges[i]
+        assert node.step is not None
+        extra = self._flow_passing if any(edge.index is not None for edge in edges) else self._flow
+        id = self._ids[i]
+        return id, node.step.task.member_body(id, node.fragment, extra), " ".join(map(str, edges))
+
     def make(self, *, gated: bool) -> dict[str, list[NewJob]]:
-        """All jobs, by queue."""
+        """All jobs, by queue; `gated`: without plain members."""
         made: dict[str, list[NewJob]] = {}
         for i, node in enumerate(self.graph.nodes):
+            if gated and _is_plain(node):
+                continue
             made.setdefault(self._queue(node), []).append(self._row(i, node, gated))
         for id, callback in zip(self._callback_ids, self.graph.callbacks, strict=True):
             task = callback.step.task
@@ -124,9 +178,7 @@ class Rows:
 
     def _row(self, i: int, node: Node, gated: bool) -> NewJob:
         edges = self._edges[i]
-        extra = self._flow
-        if any(edge.index is not None for edge in edges):
-            extra += b',"y":true'
+        extra = self._flow_passing if any(edge.index is not None for edge in edges) else self._flow
         if node.takes:
             extra += b',"i":"%b"' % node.takes.encode()
         takes = str(len(node.parents)) if node.takes == "list" else node.takes
@@ -179,3 +231,7 @@ class Rows:
     def _kept_ms(self, node: Node) -> int:
         ttl = self.engine.settings.result_ttl if node.step is None else node.step.task.options.result_ttl
         return round(ttl * 1000)
+
+
+def _is_plain(node: Node) -> bool:
+    return not node.parents and node.step is not None and node.step.task.is_plain

@@ -7,6 +7,8 @@ KEYS  jobs ready scheduled running waiting claims story groups clock names waite
 ARGV  since      int   when the subscription that ended was made
       most       int   jobs removed in one call
 GIVES how many were removed, how many are left, and the counters if the queue is empty now ]]
+-- @include store/carried_key
+-- @include store/parked_key
 -- @include store/now
 -- @include store/afford
 -- @include engine/tenant
@@ -24,7 +26,7 @@ local function remove(set, ids)
     redis.call('ZREM', set, id)
     free_places(id)
     for _, key in ipairs({ jobs, claims, story, groups, waiters }) do redis.call('HDEL', key, id) end
-    redis.call('UNLINK', carried .. ':' .. id)
+    redis.call('UNLINK', carried_key(id))
     removed = removed + 1
   end
 end

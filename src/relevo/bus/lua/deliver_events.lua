@@ -16,6 +16,10 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
       keep_ms    int   how long the counters live without traffic
                        then per event: id, priority, tenant, weight, tier, conversation, ms its `made` entry is kept, body
 GIVES per event: 1 stored, 2 stored in the place of an older one, 0 it is or was stored, -1 there is no room ]]
+-- @include store/ended_key
+-- @include store/carried_key
+-- @include store/parked_key
+-- @include store/made_key
 -- @include engine/accept_call
 -- @include store/now
 -- @include engine/wake_worker
@@ -24,12 +28,12 @@ GIVES per event: 1 stored, 2 stored in the place of an older one, 0 it is or was
 -- @include engine/tenant
 -- @include limits/leave_line
 backlog = tonumber(backlog)
-local function known(id) return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1 end
+local function known(id) return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended_key(id)) == 1 end
 -- The oldest job: one in the line of a limited tenant or task; else the first of the level that runs last; else, where all
 -- wait for another attempt, the one that is due first. Jobs that wait for other jobs are not dropped.
 local function oldest()
   local old = redis.call('ZRANGE', waiting, 0, 0)[1]
-  if old and redis.call('HGET', carried .. ':' .. old, 'life') ~= 'waits' then return old end
+  if old and redis.call('HGET', carried_key(old), 'life') ~= 'waits' then return old end
   local last = redis.call('ZRANGE', ready, -1, -1, 'WITHSCORES')[2]
   if not last then return redis.call('ZRANGE', scheduled, 0, 0)[1] end
   local level = string.format('%.0f', math.floor(last / LEVEL) * LEVEL)
@@ -41,7 +45,7 @@ local function make_room()
   leave_line(old)
   for _, set in ipairs({ ready, scheduled, waiting }) do redis.call('ZREM', set, old) end
   for _, key in ipairs({ jobs, claims, story, groups, waiters }) do redis.call('HDEL', key, old) end
-  redis.call('UNLINK', carried .. ':' .. old)
+  redis.call('UNLINK', carried_key(old))
   return true
 end
 local function nothing_new()
@@ -76,8 +80,8 @@ for i = 7, #ARGV, 8 do
     stored = stored + 1
     if tier ~= '' then redis.call('HINCRBY', stats, 'tier:' .. tier, 1) end
     if conversation ~= '' then
-      redis.call('ZADD', made .. ':' .. conversation, now, id)
-      redis.call('PEXPIRE', made .. ':' .. conversation, ARGV[i + 6])
+      redis.call('ZADD', made_key(conversation), now, id)
+      redis.call('PEXPIRE', made_key(conversation), ARGV[i + 6])
     end
   end
   reply[#reply + 1] = code

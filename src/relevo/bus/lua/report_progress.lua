@@ -9,6 +9,8 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
       id         id    the job of the report
       body       json  of that job
 GIVES 1, or 0 if the callback has been settled (or the report is there already) ]]
+-- @include store/carried_key
+-- @include store/made_key
 -- @include engine/accept_call
 if was_done then return 1 end
 -- @include store/now
@@ -17,13 +19,13 @@ if was_done then return 1 end
 -- @include engine/place_waiting
 -- @include engine/tally
 -- @include engine/stick_to_worker
-local known = redis.call('HMGET', carried .. ':' .. callback, 'life', 'place', 'conversation', 'prefer')
+local known = redis.call('HMGET', carried_key(callback), 'life', 'place', 'conversation', 'prefer')
 if known[1] ~= 'waits' or not redis.call('ZSCORE', waiting, callback) or redis.call('HEXISTS', jobs, id) == 1 then return 0 end
 local priority, _, weight, _, tenant = place_in(known[2])
 local known_ms, conversation = string.match(known[3] or '', '^(%d+) (.+)$')
 if conversation then
-  redis.call('ZADD', made .. ':' .. conversation, now, id)
-  redis.call('PEXPIRE', made .. ':' .. conversation, known_ms)
+  redis.call('ZADD', made_key(conversation), now, id)
+  redis.call('PEXPIRE', made_key(conversation), known_ms)
 end
 redis.call('HSET', jobs, id, body)
 tally('enqueued', 1)

@@ -28,6 +28,10 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
       body       json  without its closing brace, which the deadline may come before
 GIVES 'stored', 'nobody' serves it, 'taken' and the id that has the name, or 'gone': an earlier try was carried out and
       nothing is left of the message ]]
+-- @include store/ended_key
+-- @include store/carried_key
+-- @include store/unique_key
+-- @include store/made_key
 -- @include engine/accept_call
 -- @include engine/keep_answer
 -- @include store/now
@@ -36,16 +40,16 @@ GIVES 'stored', 'nobody' serves it, 'taken' and the id that has the name, or 'go
 -- @include engine/place_waiting
 -- @include engine/tally
 local function known(id)
-  return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1
+  return redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended_key(id)) == 1
 end
 if said_then then return { string.match(said_then, '^(%S+) ?(.*)$') } end
 if is_repeated and known(id) then return { 'stored', '' } end
 if was_done then return { 'gone', '' } end
-local owner = name ~= '' and redis.call('GET', unique .. ':' .. name)
+local owner = name ~= '' and redis.call('GET', unique_key(name))
 if owner and owner ~= id then
   -- A failure of which nobody heard is kept for a moment, but it is no answer.
   local lives = redis.call('HEXISTS', jobs, owner) == 1
-  if anew == '0' or lives or redis.call('GETRANGE', ended .. ':' .. owner, 0, 14) == '{"state":"done"' then
+  if anew == '0' or lives or redis.call('GETRANGE', ended_key(owner), 0, 14) == '{"state":"done"' then
     remember('taken ' .. owner)
     return { 'taken', owner }
   end
@@ -57,17 +61,17 @@ if action ~= '' then
     return { 'nobody', '' }
   end
 end
-if name ~= '' then redis.call('SET', unique .. ':' .. name, id, 'PX', hold_ms) end
+if name ~= '' then redis.call('SET', unique_key(name), id, 'PX', hold_ms) end
 if tonumber(timeout_ms) > 0 then -- from when it is due
   body = body .. ',"x":' .. string.format('%d', now + timeout_ms + (tonumber(string.sub(when, 2)) or 0))
 end
 body = body .. '}'
 redis.call('HSET', jobs, id, body)
-if claimed == '1' then redis.call('PERSIST', carried .. ':' .. id) end
+if claimed == '1' then redis.call('PERSIST', carried_key(id)) end
 if waiter ~= '' then redis.call('HSET', waiters, id, waiter) end
 if conversation ~= '' then
-  redis.call('ZADD', made .. ':' .. conversation, now, id)
-  redis.call('PEXPIRE', made .. ':' .. conversation, known_ms)
+  redis.call('ZADD', made_key(conversation), now, id)
+  redis.call('PEXPIRE', made_key(conversation), known_ms)
 end
 tally('enqueued', 1)
 if tier ~= '' then redis.call('HINCRBY', stats, 'tier:' .. tier, 1) end

@@ -14,6 +14,7 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
                        then per request: id, action ('': it waits for whoever comes), priority, tenant, weight, tier, ms until its
                        deadline (0: the body says it), body without its closing brace
 GIVES per request 1; 0 if nobody serves the action; 2 if an earlier try was carried out and nothing is left of it ]]
+-- @include store/ended_key
 -- @include engine/accept_call
 -- @include engine/keep_answer
 -- @include store/now
@@ -35,7 +36,7 @@ if was_done then
   local left = {}
   for i = 6, #ARGV, 8 do
     local was_refused = said_then and string.find(said_then, ARGV[i], 1, true)
-    local lives = redis.call('HEXISTS', jobs, ARGV[i]) == 1 or redis.call('EXISTS', ended .. ':' .. ARGV[i]) == 1
+    local lives = redis.call('HEXISTS', jobs, ARGV[i]) == 1 or redis.call('EXISTS', ended_key(ARGV[i])) == 1
     left[#left + 1] = was_refused and 0 or lives and 1 or 2
   end
   return left

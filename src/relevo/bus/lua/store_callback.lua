@@ -17,13 +17,17 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
       late       json  the job for its deadline; '': the same
       interim    json  the job for an interim report, up to the report; '': none wanted
 GIVES 1 ]]
+-- @include store/ended_key
+-- @include store/carried_key
+-- @include store/unique_key
+-- @include store/made_key
 -- @include engine/accept_call
 -- @include store/now
 -- @include engine/wake_worker
 -- @include engine/tally
 -- @include engine/outbox
-local bag = carried .. ':' .. id
-if was_done or is_repeated and redis.call('EXISTS', bag, ended .. ':' .. id, unique .. ':' .. id) > 0 then return 1 end
+local bag = carried_key(id)
+if was_done or is_repeated and redis.call('EXISTS', bag, ended_key(id), unique_key(id)) > 0 then return 1 end
 redis.call('HSET', jobs, id, body)
 redis.call('HSET', bag, 'life', 'waits', 'open', 1, 'bad', 0, 'keep', fail_ms, 'takes', 'reply',
   'place', table.concat({ priority, '', weight, '', tenant }, '\n'))
@@ -33,8 +37,8 @@ if interim ~= '' then redis.call('HSET', bag, 'interim', interim) end
 redis.call('ZADD', waiting, now, id)
 post(id .. '.late', 'timeout 1 deadline\n>b0:' .. id .. queue .. '\n', now + timeout_ms)
 if conversation ~= '' then
-  redis.call('ZADD', made .. ':' .. conversation, now, id)
-  redis.call('PEXPIRE', made .. ':' .. conversation, known_ms)
+  redis.call('ZADD', made_key(conversation), now, id)
+  redis.call('PEXPIRE', made_key(conversation), known_ms)
   redis.call('HSET', bag, 'conversation', known_ms .. ' ' .. conversation)
 end
 tally('enqueued', 1)

@@ -7,9 +7,10 @@ ARGV  id         id    the job
       field      text  s:<name> the result of a step, p:<name> the position of a loop
       value      json  its value
 GIVES 1 it is kept, 0 the lease is lost ]]
+-- @include store/carried_key
 -- @include store/afford
 -- A job that was given back keeps its token until it is handed out again, so the token alone is not enough.
 local claim = redis.call('ZSCORE', running, id) and redis.call('HGET', claims, id)
 if not claim or string.match(claim, '^%d+') ~= token then return 0 end
-redis.call('HSET', carried .. ':' .. id, field, value)
+redis.call('HSET', carried_key(id), field, value)
 return 1

@@ -9,9 +9,10 @@ ARGV  run        id    the replay
       most       int   replays remembered
       text       json  its progress
 GIVES 1, and 'stop' if that was asked for; 0 if another owner leads it, or it does not exist; the progress noted before ]]
+-- @include store/replay_key
 -- @include store/now
 redis.call('ZREM', replays, '') -- as in store/lua/include/afford.lua: dead letters are replayed on a full server, so progress must be noted
-local key = replay .. ':' .. run
+local key = replay_key(run)
 local known = redis.call('HMGET', key, 'owner', 'beat', 'text', 'wish')
 local is_led = known[1] and known[1] ~= '' and now - tonumber(known[2]) < tonumber(silent_ms)
 local before = known[3] or ''

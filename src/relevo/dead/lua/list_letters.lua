@@ -13,7 +13,9 @@ ARGV  kind       text  fingerprint of the error group; '': all
       limit      int   at most so many
       bytes      int   and about so many bytes
 GIVES ids, times, records, time and id of the last one read, how many follow it ]]
-local index = kind == '' and dead or alike .. ':' .. kind
+-- @include store/ended_key
+-- @include store/alike_key
+local index = kind == '' and dead or alike_key(kind)
 local function count_below(past) -- how many come before the position; with `past`, including it
   local low, high = redis.call('ZCOUNT', index, '-inf', '(' .. score), redis.call('ZCOUNT', index, '-inf', score)
   while low < high do
@@ -38,7 +40,7 @@ if oldest ~= '1' then at, step = #rows - 1, -2 end
 local seen = at
 while rows[at] and size < tonumber(bytes) do
   local one = rows[at]
-  local text = redis.call('GET', ended .. ':' .. one)
+  local text = redis.call('GET', ended_key(one))
   -- a revived job has another kind of record once it has ended again, if it was not removed from this index
   if text and (kind == '' or redis.call('ZSCORE', dead, one)) then
     ids[#ids + 1], scores[#scores + 1], texts[#texts + 1] = one, rows[at + 1], text

@@ -10,12 +10,14 @@ ARGV  id         id    the dead letter
       name       text  the name that the dead letter had, or ''; not taken if another job has it
       keep_ms    int   how long the counters live without traffic
 GIVES 1 queued, 0 it is no dead letter any more, -1 other jobs wait for that very job ]]
+-- @include store/ended_key
+-- @include store/alike_key
 -- @include store/now
 -- @include engine/wake_worker
 -- @include engine/fair_tags
 -- @include engine/tally
 -- @include dead/error_groups
-local key = ended .. ':' .. id
+local key = ended_key(id)
 local record = redis.call('GET', key)
 if not record then return 0 end
 if string.find(head_of(record), '"replaced_by":"' .. new_id .. '"', 1, true) then return 1 end -- a repeated call

@@ -4,6 +4,11 @@ ARGV  keep_ms    int   how long the counters live without traffic
       dead_max   int   dead letters kept
                        then the ids
 GIVES how many came back, 1 if there is something to relay, how many stay in the bin: the index is full of younger ones ]]
+-- @include store/ended_key
+-- @include store/notes_key
+-- @include store/carried_key
+-- @include store/alike_key
+-- @include store/binned_key
 -- @include store/now
 -- @include engine/tally
 -- @include engine/outbox
@@ -25,25 +30,25 @@ local function bring_back(id, record, died, ttl)
     announce(id, 'dead', string.format('%d', token * 2), edges, '')
     no_longer_than(ttl, id, string.format('%d', token * 2 + 1), edges)
   end
-  redis.call('SET', ended .. ':' .. id, record, 'PX', ttl)
+  redis.call('SET', ended_key(id), record, 'PX', ttl)
   redis.call('ZADD', dead, died, id)
   outlive(dead, ttl)
   join_alike(id, record, ttl, died)
-  for _, key in ipairs({ carried .. ':' .. id, notes .. ':' .. id }) do redis.call('PEXPIRE', key, ttl) end
+  for _, key in ipairs({ carried_key(id), notes_key(id) }) do redis.call('PEXPIRE', key, ttl) end
   back = back + 1
 end
 for i = 3, #ARGV do
   local id = ARGV[i]
-  local text = redis.call('GET', binned .. ':' .. id)
+  local text = redis.call('GET', binned_key(id))
   if text then
     local ttl, record = tonumber(string.sub(text, -15)) - now, string.sub(text, 1, -16)
     local died = string.match(head_of(record), '"ended_ms":(%d+)') or string.format('%d', now)
     -- The same event may have come again since, under the same id.
-    local is_alone = redis.call('HEXISTS', jobs, id) == 0 and redis.call('EXISTS', ended .. ':' .. id) == 0
+    local is_alone = redis.call('HEXISTS', jobs, id) == 0 and redis.call('EXISTS', ended_key(id)) == 0
     if ttl > 0 and is_alone and not has_room(tonumber(died)) then
       full = full + 1
     else
-      redis.call('DEL', binned .. ':' .. id)
+      redis.call('DEL', binned_key(id))
       redis.call('ZREM', bin, id)
       if ttl > 0 and is_alone then bring_back(id, record, died, ttl) end
     end

@@ -6,6 +6,12 @@ ARGV  done_max   int   unused for this state
       keep_ms    int   how long the counters live without traffic
                        then per job: id, ttl of its record in ms, the name it holds or '', the signature of its end or ''
 GIVES per job 'cancelled', 'asked' (it runs; its worker was told), or 'unknown'; last 1 if there is something to relay ]]
+-- @include store/ended_key
+-- @include store/notes_key
+-- @include store/carried_key
+-- @include store/parked_key
+-- @include store/alike_key
+-- @include store/bell_key
 -- @include store/now
 -- @include store/afford
 -- @include engine/end_job
@@ -22,8 +28,8 @@ local function cancel(id, ttl, name, signature)
     if string.sub(claim, -2) ~= ' c' then redis.call('HSET', claims, id, claim .. ' c') end -- survives the worker's death
     local holder = string.match(claim, '^%d+ (%S+)')
     if holder then
-      redis.call('RPUSH', bell .. ':' .. holder, 'c' .. id)
-      redis.call('PEXPIRE', bell .. ':' .. holder, 60000)
+      redis.call('RPUSH', bell_key(holder), 'c' .. id)
+      redis.call('PEXPIRE', bell_key(holder), 60000)
     end
     return 'asked'
   end
@@ -31,7 +37,7 @@ local function cancel(id, ttl, name, signature)
     or redis.call('ZREM', waiting, id) == 1 and 'waiting' or ''
   local told = redis.call('HGET', story, id) or ''
   forget(id, name)
-  redis.call('PEXPIRE', carried .. ':' .. id, ttl)
+  redis.call('PEXPIRE', carried_key(id), ttl)
   file(cancelled, 'cancelled', id, cancelled_record(body, told, from, 'cancelled', '', signature), tonumber(ttl), string.match(claim, '^%d+') or '0')
   return 'cancelled'
 end

@@ -12,6 +12,11 @@ ARGV  keep_ms    int   how long the counters live without traffic
       undo_ms    int   how long a dead letter can be restored; 0: not at all
                        then the ids
 GIVES how many there were, 1 if there is something to relay ]]
+-- @include store/ended_key
+-- @include store/notes_key
+-- @include store/carried_key
+-- @include store/alike_key
+-- @include store/binned_key
 -- @include store/now
 -- @include engine/tally
 -- @include engine/outbox
@@ -24,7 +29,7 @@ local gone = 0
 undo_ms = tonumber(undo_ms)
 for i = 3, #ARGV do
   local id = ARGV[i]
-  local record, own = ended .. ':' .. id, carried .. ':' .. id
+  local record, own = ended_key(id), carried_key(id)
   redis.call('ZREM', done, id)
   local was_dead = redis.call('ZREM', dead, id) == 1
   redis.call('ZREM', cancelled, id)
@@ -39,12 +44,12 @@ for i = 3, #ARGV do
   if head ~= '' and was_dead and undo_ms > 0 then
     local until_ms = now + redis.call('PTTL', record)
     redis.call('APPEND', record, string.format('%015d', until_ms)) -- the end of its own TTL, for its restoration
-    redis.call('RENAME', record, binned .. ':' .. id)
-    for _, key in ipairs({ binned .. ':' .. id, own, notes .. ':' .. id }) do shorten(key, undo_ms) end
+    redis.call('RENAME', record, binned_key(id))
+    for _, key in ipairs({ binned_key(id), own, notes_key(id) }) do shorten(key, undo_ms) end
     redis.call('ZADD', bin, now, id)
     redis.call('PEXPIRE', bin, undo_ms)
   elseif head ~= '' then -- else it was revived or discarded before: its other keys stay
-    redis.call('DEL', record, own, notes .. ':' .. id)
+    redis.call('DEL', record, own, notes_key(id))
   end
 end
 if undo_ms > 0 then redis.call('ZREMRANGEBYSCORE', bin, '-inf', now - undo_ms) end

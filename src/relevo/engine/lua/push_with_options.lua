@@ -31,6 +31,9 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
                        needs: '' | 'w' or 'g' (gated), parents, keep, takes | 'f' or 'F' (a workflow, gated; its results in the place of the tenant),
                        members, keep, kept
 GIVES per job the id that has the name (its own: stored) ]]
+-- @include store/ended_key
+-- @include store/carried_key
+-- @include store/unique_key
 -- @include engine/accept_call
 -- @include engine/keep_answer
 if was_done then
@@ -48,7 +51,7 @@ end
 -- @include engine/outbox
 
 local function taken(id) -- only for repeated calls: ids are made by the client and never used twice
-  return is_repeated and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id, carried .. ':' .. id) > 0)
+  return is_repeated and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended_key(id), carried_key(id)) > 0)
 end
 local function wake_for(n)
   for _ = 1, math.min(n, 64) do
@@ -71,8 +74,8 @@ for i = 7, #ARGV, 10 do
   if name ~= '' and not owner then
     local for_ms = tonumber(scope)
     if for_ms then
-      owner = redis.call('GET', unique .. ':' .. name)
-      if not owner then redis.call('SET', unique .. ':' .. name, id, 'PX', for_ms) end
+      owner = redis.call('GET', unique_key(name))
+      if not owner then redis.call('SET', unique_key(name), id, 'PX', for_ms) end
     else
       owner = redis.call('HGET', names, name)
       if owner and not new[owner] and redis.call('HEXISTS', jobs, owner) == 0 then owner = false end
@@ -93,22 +96,22 @@ for i = 7, #ARGV, 10 do
     end
     if edges ~= '' then
       -- A workflow that is not created yet may never be: its edges expire with it.
-      if kind == 'F' then redis.call('HSET', carried .. ':' .. id, 'edges', edges)
+      if kind == 'F' then redis.call('HSET', carried_key(id), 'edges', edges)
       else redis.call('HSET', waiters, id, edges) end
     end
     local due = 0
     if string.sub(when, 1, 1) == '+' then due = now + tonumber(string.sub(when, 2))
     elseif when ~= '' then due = tonumber(when) end
     if is_flow then
-      redis.call('HSET', carried .. ':' .. id, 'life', kind == 'F' and 'draft' or 'open', 'open', parents, 'bad', 0, 'keep', keep, 'kept', takes,
+      redis.call('HSET', carried_key(id), 'life', kind == 'F' and 'draft' or 'open', 'open', parents, 'bad', 0, 'keep', keep, 'kept', takes,
         'number', 0, 'began', string.format('%d', now), 'plan', body,
         'takes', tenant)
       redis.call('ZADD', flows, now, id)
       redis.call('ZREMRANGEBYRANK', flows, 0, -10001) -- only the list is capped
       redis.call('PEXPIRE', flows, list_ms)
-      if kind == 'F' then redis.call('PEXPIRE', carried .. ':' .. id, gate_ms * 2) end -- until it is created
+      if kind == 'F' then redis.call('PEXPIRE', carried_key(id), gate_ms * 2) end -- until it is created
     elseif kind then
-      redis.call('HSET', carried .. ':' .. id, 'life', 'waits', 'open', parents, 'bad', 0, 'keep', keep, 'takes', takes,
+      redis.call('HSET', carried_key(id), 'life', 'waits', 'open', parents, 'bad', 0, 'keep', keep, 'takes', takes,
         'place', table.concat({ priority, when, weight, name, tenant }, '\n'))
       redis.call('ZADD', waiting, now, id)
       if kind == 'g' then gated[#gated + 1] = '>c:' .. id .. queue end

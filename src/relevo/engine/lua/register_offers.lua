@@ -12,6 +12,7 @@ ARGV  worker     id    the caller
       known      text  what it offers
                        then per action: name, description
 GIVES how many workers the queue has ]]
+-- @include store/parked_key
 -- @include store/now
 -- @include engine/wake_worker
 -- @include engine/rerouted

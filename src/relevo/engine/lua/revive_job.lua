@@ -13,6 +13,9 @@ ARGV  id         id    the job
       again      flag  1: the client lost the reply to this very call and repeats it
 GIVES 1 revived, 2 revived and there is something to relay, 0 it is not among the ended any more, or died again since it
       was listed, -1 a job it depends on has failed, so that it could not run; and the number of its revival ]]
+-- @include store/ended_key
+-- @include store/carried_key
+-- @include store/alike_key
 -- @include store/now
 -- @include engine/wake_worker
 -- @include engine/fair_tags
@@ -23,7 +26,7 @@ GIVES 1 revived, 2 revived and there is something to relay, 0 it is not among th
 local function answer(number) return { redis.call('HEXISTS', waiters, id) == 1 and 2 or 1, number } end
 if again == '1' then
   -- It is alive, or ended at another time: the call whose reply was lost revived it, and that counts once.
-  local claim, record = redis.call('HGET', claims, id), redis.call('GET', ended .. ':' .. id)
+  local claim, record = redis.call('HGET', claims, id), redis.call('GET', ended_key(id))
   local token = claim and redis.call('HEXISTS', jobs, id) == 1 and string.match(claim, '^%d+')
   if record and (string.match(record, '"ended_ms":(%d+)') or '0') ~= ended_ms then
     token = string.match(record, '^{"token":(%d+)') or 1
@@ -32,10 +35,10 @@ if again == '1' then
 end
 -- A slow replay must not revive a dead letter again that was revived by another call, and died again or was cancelled.
 if died_ms ~= '' and tonumber(redis.call('ZSCORE', dead, id) or 0) ~= tonumber(died_ms) then return { 0, 0 } end
-local bag = carried .. ':' .. id
+local bag = carried_key(id)
 local known = redis.call('HMGET', bag, 'life', 'open', 'bad')
-if known[1] and tonumber(known[3]) > 0 and redis.call('EXISTS', ended .. ':' .. id) == 1 then return { -1, 0 } end
-local record = redis.call('GET', ended .. ':' .. id)
+if known[1] and tonumber(known[3]) > 0 and redis.call('EXISTS', ended_key(id)) == 1 then return { -1, 0 } end
+local record = redis.call('GET', ended_key(id))
 if not record then return { 0, 0 } end
 if ended_ms ~= '0' and (string.match(record, '"ended_ms":(%d+)') or '0') ~= ended_ms then return { 0, 0 } end
 local found = redis.call('ZREM', dead, id) + redis.call('ZREM', cancelled, id) + redis.call('ZREM', expired, id)

@@ -12,8 +12,8 @@ GIVES the messages left on its bell ]]
 -- @include engine/wake_worker
 redis.call('ZREM', idle, worker)
 redis.call('HDEL', paused, worker)
-local left = redis.call('LRANGE', bell .. ':' .. worker, 0, -1)
-redis.call('DEL', bell .. ':' .. worker)
+local left = redis.call('LRANGE', bell_key(worker), 0, -1)
+redis.call('DEL', bell_key(worker))
 if redis.call('EXISTS', jobs, parking, errands) > 0 then
   local other = wake()
   if other then ring(other, '') end

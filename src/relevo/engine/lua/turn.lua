@@ -27,6 +27,11 @@ GIVES now, when to ask again (0: never), ids whose settlement was refused, ids, 
       [index, claim, story] of those handed out before, [id, claim, body, story] of those whose lease has ended: the
       claim has a new token, unless the caller itself holds it: then its lease is renewed, since it may not know of the job,
       when the next entry of the outbox is due (0: none), ids that were offered and that no live worker takes ]]
+-- @include store/ended_key
+-- @include store/notes_key
+-- @include store/carried_key
+-- @include store/parked_key
+-- @include store/alike_key
 -- @include store/now
 -- @include engine/wake_worker
 -- @include engine/fair_tags
@@ -84,7 +89,7 @@ if first > 0 then
         local id, row = ARGV[10 + i], at + (i - first + kept - 1) * 2
         local ttl, record = tonumber(ARGV[row]), ARGV[row + 1]
         if ttl > 0 then
-          redis.call('SET', ended .. ':' .. id, record, 'PX', ARGV[row])
+          redis.call('SET', ended_key(id), record, 'PX', ARGV[row])
           entries[#entries + 1] = now_text
           entries[#entries + 1] = id
           longest = math.max(longest, ttl)
@@ -147,8 +152,8 @@ if moved > 0 then
       end
       file(index, verb, id, text, ms, ARGV[row + 1])
       -- what it carried with it: inputs and checkpoints, needed for a revival
-      if verb == 'done' then redis.call('UNLINK', carried .. ':' .. id)
-      else redis.call('PEXPIRE', carried .. ':' .. id, ms) end
+      if verb == 'done' then redis.call('UNLINK', carried_key(id))
+      else redis.call('PEXPIRE', carried_key(id), ms) end
     elseif verb == 'reroute' or verb == 'offer' then
       local target, refusals = string.match(ARGV[row + 8], '^(.*)\n(.*)$')
       if verb == 'offer' and #takers_of(target, refusals) == 0 then
@@ -286,7 +291,7 @@ for _, id in ipairs(overdue or lost) do
   else
     redis.call('ZREM', running, id)
     redis.call('HDEL', claims, id)
-    redis.call('UNLINK', carried .. ':' .. id)
+    redis.call('UNLINK', carried_key(id))
     if is_limited then give_up_places({ id }, 1, 1) end
     tally('orphans', 1)
   end
@@ -342,7 +347,7 @@ if n > 0 then
       end
       if m < i then ids[m], bodies[m] = id, bodies[i] end
       stamps[m * 2 - 1], stamps[m * 2] = id, claim
-    else redis.call('UNLINK', carried .. ':' .. ids[i]) -- the purge finds its other keys, but not this one
+    else redis.call('UNLINK', carried_key(ids[i])) -- the purge finds its other keys, but not this one
     end
   end
   if m < n then -- an entry whose body is gone is dropped and counted; it must never stop the others

@@ -7,10 +7,12 @@ KEYS  jobs       hash  bodies of living jobs
 ARGV  id         id    the job
       inbox      name  channel of the waiting process
 GIVES 'waits', or 'ended' and the record, or 'unknown' ]]
-local record = redis.call('GET', ended .. ':' .. id)
+-- @include store/ended_key
+-- @include store/carried_key
+local record = redis.call('GET', ended_key(id))
 if record then return { 'ended', record } end
 -- @include store/afford
-if redis.call('HEXISTS', jobs, id) == 0 and redis.call('HGET', carried .. ':' .. id, 'life') ~= 'open' then return { 'unknown', '' } end
+if redis.call('HEXISTS', jobs, id) == 0 and redis.call('HGET', carried_key(id), 'life') ~= 'open' then return { 'unknown', '' } end
 if redis.call('HSETNX', waiters, id, inbox) == 0 then
   local inboxes = redis.call('HGET', waiters, id)
   if not string.find(' ' .. inboxes .. ' ', ' ' .. inbox .. ' ', 1, true) then

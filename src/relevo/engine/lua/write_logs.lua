@@ -6,12 +6,13 @@ ARGV  living_ms  int   TTL while the job is alive; the script that ends the job 
                        field '': only the TTL of the notes changes
                        ms: TTL instead of `living_ms`, '' if not; 0: they are removed
 GIVES how many were written; a note under a lost lease is dropped ]]
+-- @include store/notes_key
 local written = 0
 for i = 2, #ARGV, 5 do
   local id, token, ms = ARGV[i], ARGV[i + 1], ARGV[i + 4]
   local claim = token ~= '' and redis.call('HGET', claims, id)
   if token == '' or (claim and string.match(claim, '^%d+') == token) then
-    local key = notes .. ':' .. id
+    local key = notes_key(id)
     if ms == '0' then redis.call('UNLINK', key)
     else
       if ARGV[i + 2] ~= '' then redis.call('HSET', key, ARGV[i + 2], ARGV[i + 3]) end

@@ -23,6 +23,9 @@ GIVES now; sizes: ready, scheduled, running, waiting, done, dead; idle workers, 
       counters as field, value, ...; minutes as minute, text, ...;
       tasks unknown to all live workers, and how many jobs wait for one, as task, count, ...;
       faults as name, time and text, ..., those of this call last ]]
+-- @include store/ended_key
+-- @include store/carried_key
+-- @include store/parked_key
 -- @include store/now
 -- @include limits/queue_pause
 -- @include engine/tenant
@@ -57,7 +60,7 @@ local function facts_of(rows)
     local worker, since = string.match(held[i] or '', '^%d+ (%S+) (%d+)')
     since = tonumber(since) or 0
     local waits = later == 0 or string.find(body, '"wf":"', 1, true) or string.find(body, '"i":"', 1, true)
-    local freed = waits and tonumber(redis.call('HGET', carried .. ':' .. id, 'since') or nil)
+    local freed = waits and tonumber(redis.call('HGET', carried_key(id), 'since') or nil)
     if freed then since = math.max(since, freed + (later or 0)) end
     -- A revived job is as old as its claim says; of one that was tried before, only the start of that attempt is known.
     local late = (waits and not freed and worker ~= 'nobody') or (worker and worker ~= 'nobody')
@@ -85,7 +88,7 @@ end
 -- A waiting job that does not wait for other jobs is in a line: a limit, a pause or a breaker holds it back.
 local waits, in_lines = some_of(waiting), 0
 for i = 1, #waits, 2 do
-  if redis.call('HGET', carried .. ':' .. waits[i], 'life') ~= 'waits' then in_lines = in_lines + 1 end
+  if redis.call('HGET', carried_key(waits[i]), 'life') ~= 'waits' then in_lines = in_lines + 1 end
 end
 
 local heads = heads_of(ready)

@@ -9,6 +9,9 @@ KEYS  stats      hash  counters
       faults     hash  keys and values that another program wrote, see store/lua/include/guard.lua
 ARGV  hour_ms    int   TTL of the minutes
 GIVES faults as name, time and text, ... ]]
+-- @include store/ended_key
+-- @include store/parked_key
+-- @include store/alike_key
 -- @include store/now
 -- @include health/minute
 -- @include engine/wake_worker
@@ -22,7 +25,7 @@ local function sweep(index)
   if parts == 0 then return end
   local from = math.floor(now / 60000) % parts * PART
   local ids, records, gone = redis.call('ZRANGE', index, from, from + PART - 1), {}, {}
-  for i, id in ipairs(ids) do records[i] = ended .. ':' .. id end
+  for i, id in ipairs(ids) do records[i] = ended_key(id) end
   if redis.call('EXISTS', unpack(records)) == #ids then return end -- most often
   for i, id in ipairs(ids) do
     if redis.call('EXISTS', records[i]) == 0 then gone[#gone + 1] = id end
@@ -35,6 +38,6 @@ if keep_minute() then
     local other = wake()
     if other then ring(other, '') end
   end
-  for _, kind in ipairs(redis.call('HRANDFIELD', kinds, 3)) do sweep(alike .. ':' .. kind) end
+  for _, kind in ipairs(redis.call('HRANDFIELD', kinds, 3)) do sweep(alike_key(kind)) end
 end
 return redis.call('HGETALL', faults)

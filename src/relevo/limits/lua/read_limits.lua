@@ -5,11 +5,12 @@ KEYS  limits     hash  name -> its limit, see limits/lua/include/limit_text.lua
       parked     -     prefix of the lines
 ARGV                   the names
 GIVES now; per name: its limit ('': it has none now), how many run, how many wait because of it ]]
+-- @include store/parked_key
 -- @include store/now
 local reply = { now }
 for i = 1, #ARGV do
   local name = ARGV[i]
-  local line = parked .. ':' .. name
+  local line = parked_key(name)
   local waiting = redis.call('ZCARD', line)
   if waiting > 0 then -- released jobs that have not started are at its head, and also in `ready`
     for _, score in ipairs(redis.call('ZMSCORE', ready, unpack(redis.call('ZRANGE', line, 0, 99)))) do

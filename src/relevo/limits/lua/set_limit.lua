@@ -17,6 +17,7 @@ ARGV  name       text  as limits name it: 'q:' the queue, 't:shop.charge', 'g:ac
       ends       int   of a pause: when it ends by itself; 0: never
       note       json  of a pause: why, and by whom
 GIVES 1 if that changed something ]]
+-- @include store/parked_key
 -- @include store/now
 -- @include store/afford
 -- @include engine/wake_worker
@@ -45,7 +46,7 @@ if full_at then
   if latest == 0 then redis.call('HDEL', buckets, name)
   elseif latest < full_at then redis.call('HSET', buckets, name, string.format('%.0f', latest)) end
 end
-local has_line = redis.call('EXISTS', parked .. ':' .. name) == 1
+local has_line = redis.call('EXISTS', parked_key(name)) == 1
 if has_line then redis.call('ZADD', parking, now, name)
 elseif tonumber(paused_for) > 1 or open ~= '' then -- so that a turn removes it in time
   redis.call('ZADD', parking, tonumber(paused_for) > 1 and paused_for or string.match(open, '%d+'), name)

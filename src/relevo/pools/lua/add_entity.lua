@@ -10,6 +10,8 @@ ARGV  keep_ms    int   how long the counters live without traffic
       most       int   states a pool may have
                        then its metadata: field, JSON, …
 GIVES 1 it is there now, 0 the pool has it already, -1 the pool has too many states ]]
+-- @include store/placed_key
+-- @include store/entity_key
 -- @include store/now
 -- @include engine/tally
 -- @include pools/entity
@@ -17,7 +19,7 @@ if redis.call('ZSCORE', entities, id) then return 0 end
 if is_one_too_many(state, most) then return -1 end
 -- First what grows: a full server checks only the first write of a script, and after a removal all of this would pass.
 redis.call('ZADD', entities, string.format('%d', now), id)
-redis.call('DEL', entity .. ':' .. id) -- left over from an entity of this name
+redis.call('DEL', entity_key(id)) -- left over from an entity of this name
 enter(id, state)
 for i = 5, #ARGV, 2 do write_field(id, ARGV[i], ARGV[i + 1]) end
 tally('added', 1)

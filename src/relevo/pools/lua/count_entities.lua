@@ -4,9 +4,10 @@ KEYS  entities   zset  all entities of the pool
       placed     -     prefix of the entities in one state
 ARGV  most       int   states that are counted
 GIVES the total, then per state: word, how many ]]
+-- @include store/placed_key
 local reply = { redis.call('ZCARD', entities) }
 for _, state in ipairs(redis.call('ZRANGE', states, 0, most - 1)) do
   reply[#reply + 1] = state
-  reply[#reply + 1] = redis.call('ZCARD', placed .. ':' .. state)
+  reply[#reply + 1] = redis.call('ZCARD', placed_key(state))
 end
 return reply

@@ -19,6 +19,11 @@ ARGV  keep_ms    int   how long the counters live without traffic
       fields     int   fields an entity may have
                        then metadata that changes: field, JSON ('': the field goes), …
 GIVES 1 it is a dead letter, 0 it is not in that state, -3 it would have too many fields; and its state ('': none) ]]
+-- @include store/ended_key
+-- @include store/notes_key
+-- @include store/alike_key
+-- @include store/placed_key
+-- @include store/entity_key
 -- @include store/now
 -- @include engine/tally
 -- @include pools/entity
@@ -44,10 +49,10 @@ local function as_json(bytes)
   local is_json, found = pcall(json.decode, '[' .. text .. ']')
   return is_json and #found == 1 and text or cjson.encode(text)
 end
-local came = redis.call('ZSCORE', placed .. ':' .. state, id)
+local came = redis.call('ZSCORE', placed_key(state), id)
 quit(id, state)
 for i = 17, #ARGV, 2 do write_field(id, ARGV[i], ARGV[i + 1]) end
-local known, metadata, retries = redis.call('HGETALL', entity .. ':' .. id), {}, '0'
+local known, metadata, retries = redis.call('HGETALL', entity_key(id)), {}, '0'
 for i = 1, #known, 2 do
   if known[i] == '@retries' then retries = known[i + 1]
   elseif string.sub(known[i], 1, 1) ~= '@' then metadata[#metadata + 1] = cjson.encode(as_text(known[i])) .. ':' .. as_json(known[i + 1]) end

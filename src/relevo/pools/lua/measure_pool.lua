@@ -8,12 +8,14 @@ ARGV  stuck_ms   int   in a state for so long, an entity counts as stuck
       most       int   states that are reported
 GIVES now, dead letters, recent ones, counters as field, value, ...; then per state: word, how many, since when the oldest is there, stuck ones, mean
       time of entry of the sample ]]
+-- @include store/ended_key
+-- @include store/placed_key
 -- @include store/now
 -- @include engine/count_expired
 local function before(ms) return string.format('%d', now - ms) end
 local reply = { now, still_there(dead), redis.call('ZCOUNT', dead, before(recent_ms), '+inf'), redis.call('HGETALL', stats) }
 for _, state in ipairs(redis.call('ZRANGE', states, 0, most - 1)) do
-  local set = placed .. ':' .. state
+  local set = placed_key(state)
   local size, rows, sum = redis.call('ZCARD', set), redis.call('ZRANDMEMBER', set, sample, 'WITHSCORES'), 0
   for i = 2, #rows, 2 do sum = sum + rows[i] end
   if size > 0 then

@@ -11,6 +11,8 @@ ARGV  keep_ms    int   how long the counters live without traffic
                        then metadata that changes: field, JSON ('': the field goes), …
 GIVES 1 it moved, 0 it is not in that state, -1 the pool has too many states, -3 it would have too many fields; and its state
       ('': none) ]]
+-- @include store/placed_key
+-- @include store/entity_key
 -- @include store/now
 -- @include engine/tally
 -- @include pools/entity

@@ -7,6 +7,8 @@ ARGV  keep_ms    int   how long the counters live without traffic
       older_ms   int   how long it must be there, for the purge; '': ignored
       data_ms    int   TTL of its metadata
 GIVES 1 it is removed, 0 it is not in that state; and its state ('': none) ]]
+-- @include store/placed_key
+-- @include store/entity_key
 -- @include store/now
 -- @include engine/tally
 -- @include pools/entity

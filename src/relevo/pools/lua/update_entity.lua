@@ -4,6 +4,8 @@ ARGV  id         text  the entity
       fields     int   fields an entity may have
                        then field, JSON ('': the field goes), …
 GIVES 1 done, 0 the pool has no such entity, -3 it would have too many fields ]]
+-- @include store/placed_key
+-- @include store/entity_key
 -- @include store/now
 -- @include pools/entity
 -- @include pools/count_fields

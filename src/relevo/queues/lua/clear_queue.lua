@@ -7,6 +7,12 @@ ARGV  keep_ms    int   how long the counters live without traffic
       dead_max   int   unused here
                        then per job: id, name, the signature of its end or ''
 GIVES how many were removed, 1 if there is something to relay ]]
+-- @include store/ended_key
+-- @include store/notes_key
+-- @include store/carried_key
+-- @include store/unique_key
+-- @include store/parked_key
+-- @include store/alike_key
 -- @include store/now
 -- @include engine/tally
 -- @include engine/end_job
@@ -19,8 +25,8 @@ for i = 5, #ARGV, 3 do
   if redis.call('ZREM', ready, id) + redis.call('ZREM', scheduled, id) + redis.call('ZREM', waiting, id) > 0 then
     local token = string.match(redis.call('HGET', claims, id) or '0', '^%d+') or '0'
     forget(id, name)
-    redis.call('DEL', carried .. ':' .. id, notes .. ':' .. id)
-    if state == 'lapsed' and redis.call('GET', unique .. ':' .. name) == id then redis.call('DEL', unique .. ':' .. name) end
+    redis.call('DEL', carried_key(id), notes_key(id))
+    if state == 'lapsed' and redis.call('GET', unique_key(name)) == id then redis.call('DEL', unique_key(name)) end
     local proof = signature ~= '' and ',"signature":"' .. signature .. '"' or ''
     tell(id, state, '{"state":"cancelled","reason":"cleared"' .. proof .. '}', token)
     removed = removed + 1

@@ -5,6 +5,8 @@ KEYS  jobs ready scheduled running waiting done dead cancelled expired idle paus
 GIVES now, sizes (ready, scheduled, running, waiting, done, dead, cancelled, expired, jobs), idle workers, paused,
       next due time (0: none), counters as field, value, ...,
       tasks unknown to all live workers, and how many jobs wait for one, as task, count, ... ]]
+-- @include store/ended_key
+-- @include store/parked_key
 -- @include store/now
 -- @include limits/queue_pause
 -- @include engine/count_expired

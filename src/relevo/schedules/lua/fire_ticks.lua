@@ -16,6 +16,8 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
       runs_max   int   entries kept in the history
                        then per tick: when it was due, id, priority, body, when, tenant, weight
 GIVES 'gone', 'other' (fired by another worker, or paused), or 'fired' and the ids that were queued ]]
+-- @include store/carried_key
+-- @include store/runs_key
 -- @include engine/accept_call
 if was_done and due == '' then
   local fired = { 'fired' }
@@ -35,7 +37,7 @@ if redis.call('HEXISTS', schedules, name) == 0 then
 end
 local function note(tick, id, what)
   if due == '' then tick = '0' end -- not a tick: fired on request
-  redis.call('LPUSH', runs .. ':' .. name, '[' .. tick .. ',' .. string.format('%d', now) .. ',"' .. id .. '","' .. what .. '"]')
+  redis.call('LPUSH', runs_key(name), '[' .. tick .. ',' .. string.format('%d', now) .. ',"' .. id .. '","' .. what .. '"]')
 end
 if due ~= '' then
   local known = redis.call('HMGET', ticks, 'due:' .. name, 'paused:' .. name)
@@ -64,7 +66,7 @@ for i = 13, #ARGV, 7 do
   else
     redis.call('HSET', jobs, id, body)
     if lives then -- it waits for the previous one, however that ends
-      redis.call('HSET', carried .. ':' .. id, 'life', 'waits', 'open', 1, 'bad', 0, 'keep', fail_ms, 'takes', '',
+      redis.call('HSET', carried_key(id), 'life', 'waits', 'open', 1, 'bad', 0, 'keep', fail_ms, 'takes', '',
         'place', table.concat({ priority, when, weight, '', tenant }, '\n'))
       redis.call('ZADD', waiting, now, id)
       local noted = redis.call('HGET', waiters, last)
@@ -88,6 +90,6 @@ if #queued > 0 then
     ring(worker, '')
   end
 end
-redis.call('LTRIM', runs .. ':' .. name, 0, runs_max - 1)
-redis.call('PEXPIRE', runs .. ':' .. name, runs_ms)
+redis.call('LTRIM', runs_key(name), 0, runs_max - 1)
+redis.call('PEXPIRE', runs_key(name), runs_ms)
 return { 'fired', unpack(queued) }

@@ -10,6 +10,8 @@ ARGV  state      word  which set
       bytes      int   about so many bytes of bodies
 GIVES how many were scanned, 1 if there are more that may be so old, then per job: id, score, body (of a done one, how its
       record begins), claim, story, bytes, 1 if it is in a line ]]
+-- @include store/ended_key
+-- @include store/parked_key
 local sets = { ready = ready, scheduled = scheduled, running = running, waiting = waiting, done = done }
 local VALUES = {}
 for i = 1, 32 do VALUES[string.byte('0123456789abcdefghjkmnpqrstvwxyz', i)] = i - 1 end
@@ -29,7 +31,7 @@ local has_lines = redis.call('EXISTS', parking) == 1
 local function stands_in_line(id, body)
   if not has_lines then return 0 end
   for _, name in ipairs({ tenant_of(body) or '', task_of(body) or '' }) do
-    if name ~= '' and redis.call('ZSCORE', parked .. ':' .. name, id) then return 1 end
+    if name ~= '' and redis.call('ZSCORE', parked_key(name), id) then return 1 end
   end
   return 0
 end
@@ -44,7 +46,7 @@ for i = 1, #rows, 2 do
   if since <= before_ms then
     local body, claim, past, length = '', '', '', 0
     if state == 'done' then
-      length, body = redis.call('STRLEN', ended .. ':' .. id), redis.call('GETRANGE', ended .. ':' .. id, 0, 1023)
+      length, body = redis.call('STRLEN', ended_key(id)), redis.call('GETRANGE', ended_key(id), 0, 1023)
     else
       body = redis.call('HGET', jobs, id) or ''
       claim, past = redis.call('HGET', claims, id) or '', redis.call('HGET', story, id) or ''

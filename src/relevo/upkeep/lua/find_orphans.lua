@@ -8,6 +8,7 @@ ARGV  at         int   which of the first eight keys to begin with
       bytes      int   about so many bytes
 GIVES where to continue: in which key (0: finished), where in it; how many entries were scanned; then per id that is in no set:
       id, the name it holds, since when it is known (0: unknown so far), claim, body, bytes ]]
+-- @include store/carried_key
 -- @include upkeep/orphans
 at, most, bytes = tonumber(at), tonumber(most), tonumber(bytes)
 -- Bodies are many and large: HSCAN them only if their count differs from the sizes of the sets.

@@ -12,6 +12,11 @@ ARGV  keep_ms    int   how long the counters live without traffic
                        verb dead, cancelled, expired: ended with the record `text` for `ms` (as in engine/turn.lua); removed: all its
                        keys are removed; noted: an id in no set is recorded with the time, and that note is kept for `ms`
 GIVES per entry 1 done, 0 it has changed; last 1 if there is something to relay. Empty: another owner holds the lock ]]
+-- @include store/ended_key
+-- @include store/notes_key
+-- @include store/carried_key
+-- @include store/parked_key
+-- @include store/alike_key
 -- @include store/now
 -- @include store/afford
 if redis.call('GET', sweeping) ~= owner then return {} end
@@ -34,7 +39,7 @@ local function drop(id, name, claim)
   free_places(id)
   redis.call('HDEL', letters, id)
   -- What a failed job or an ended workflow carries has a TTL, and may be needed until then.
-  if redis.call('PTTL', carried .. ':' .. id) == -1 then redis.call('UNLINK', carried .. ':' .. id) end
+  if redis.call('PTTL', carried_key(id)) == -1 then redis.call('UNLINK', carried_key(id)) end
   tell(id, 'removed', '{"state":"cancelled","reason":"orphaned"}', string.match(claim, '^%d+') or 0)
 end
 -- An entry has not changed if its score and its claim have not: one of them changes with every move.
@@ -77,7 +82,7 @@ local function act(row)
   if not is_the_same(id, state, ARGV[row + 2], claim) or now - since < tonumber(limit) then return 0 end
   if verb == 'removed' and state == 'done' then
     redis.call('ZREM', done, id)
-    redis.call('DEL', ended .. ':' .. id, notes .. ':' .. id)
+    redis.call('DEL', ended_key(id), notes_key(id))
     return 1
   end
   if verb == 'removed' then -- an entry without a body: a turn would drop it as well
@@ -89,7 +94,7 @@ local function act(row)
   if verb ~= 'expired' and is_held_back(id) then return 0 end -- a job past its deadline would not run after the pause either
   redis.call('ZREM', sets[state], id)
   forget(id, name)
-  redis.call('PEXPIRE', carried .. ':' .. id, math.max(1, ms)) -- needed for a revival
+  redis.call('PEXPIRE', carried_key(id), math.max(1, ms)) -- needed for a revival
   file(index_of[verb], verb, id, text, ms, string.match(claim, '^%d+') or '0')
   tally(verb, 1)
   if follow ~= '' then

@@ -3,11 +3,13 @@ KEYS  jobs running waiters carried ended errands letters
 ARGV  id         id    the parent
       new        text  edges to its dependents, separated by spaces
 GIVES its state and the number of its end; '' and 0 while it is alive, 'unknown' and 0 if it does not exist ]]
+-- @include store/ended_key
+-- @include store/carried_key
 -- @include store/now
 -- @include store/afford
 -- @include engine/outbox
-local bag = carried .. ':' .. id
-local record = redis.call('GET', ended .. ':' .. id)
+local bag = carried_key(id)
+local record = redis.call('GET', ended_key(id))
 if not record then
   if redis.call('HEXISTS', jobs, id) == 0 and redis.call('HGET', bag, 'life') ~= 'open' then return { 'unknown', 0 } end
   local noted = redis.call('HGET', waiters, id)
@@ -28,7 +30,7 @@ else
   if not head then return { state, number } end
   local edges, beyond = string.match(rest, '^"edges":"([^"]*)",(.*)$')
   if edges then new, rest = edges .. ' ' .. new, beyond end
-  redis.call('SET', ended .. ':' .. id, head .. '"edges":"' .. new .. '",' .. rest, 'KEEPTTL')
+  redis.call('SET', ended_key(id), head .. '"edges":"' .. new .. '",' .. rest, 'KEEPTTL')
 end
-no_longer_than(redis.call('PTTL', ended .. ':' .. id), id, number + 1, new)
+no_longer_than(redis.call('PTTL', ended_key(id)), id, number + 1, new)
 return { state, number }

@@ -14,7 +14,7 @@ local kinds_seen = {}
 local function join_alike(id, record, ttl, at)
   local kind = kind_of(record)
   if not kind then return end
-  local set = alike .. ':' .. kind
+  local set = alike_key(kind)
   tidy(set, 10)
   redis.call('ZADD', set, at, id)
   outlive(set, ttl)
@@ -24,7 +24,7 @@ local function join_alike(id, record, ttl, at)
   if is_new and redis.call('HLEN', kinds) > KINDS then
     local oldest, seen
     for _, one in ipairs(redis.call('HRANDFIELD', kinds, 16)) do
-      local last = tonumber(redis.call('ZRANGE', alike .. ':' .. one, -1, -1, 'WITHSCORES')[2] or 0)
+      local last = tonumber(redis.call('ZRANGE', alike_key(one), -1, -1, 'WITHSCORES')[2] or 0)
       if one ~= kind and (not seen or last < seen) then oldest, seen = one, last end
     end
     if oldest then redis.call('HDEL', kinds, oldest) end
@@ -33,6 +33,6 @@ end
 local function leave_alike(id, record)
   local kind = kind_of(record)
   if not kind then return end
-  redis.call('ZREM', alike .. ':' .. kind, id)
-  ttls[alike .. ':' .. kind] = nil -- with its last id the key is gone
+  redis.call('ZREM', alike_key(kind), id)
+  ttls[alike_key(kind)] = nil -- with its last id the key is gone
 end

@@ -2,7 +2,7 @@
 -- Beyond 100 the end is found by bisection, since records of one kind expire in the order in which they came.
 local AT_ONCE = 100
 local function gone(index)
-  local function is_there(id) return not id or redis.call('EXISTS', ended .. ':' .. id) == 1 end
+  local function is_there(id) return not id or redis.call('EXISTS', ended_key(id)) == 1 end
   local function at(rank) return redis.call('ZRANGE', index, rank, rank)[1] end
   if is_there(at(0)) then return 0 end -- most often
   local first = redis.call('ZRANGE', index, 0, AT_ONCE - 1)

@@ -29,7 +29,7 @@ local function farewell(id, record, spare_ms)
     end
   end
   if spare_ms and asked and received == 0 then
-    redis.call('SET', ended .. ':' .. id, record, 'PX', spare_ms)
+    redis.call('SET', ended_key(id), record, 'PX', spare_ms)
     redis.call('HINCRBY', stats, 'unheard', 1)
   end
   return table.concat(edges, ' ')
@@ -47,7 +47,7 @@ local function file(index, state, id, record, ttl, token)
       local known = '{"token":' .. token .. ',' .. (edges ~= '' and '"edges":"' .. edges .. '",' or '') .. '"'
       kept = known .. string.sub(record, 3)
     end
-    redis.call('SET', ended .. ':' .. id, kept, 'PX', ttl)
+    redis.call('SET', ended_key(id), kept, 'PX', ttl)
     redis.call('ZADD', index, now, id)
     outlive(index, ttl)
     if index == done then
@@ -58,7 +58,7 @@ local function file(index, state, id, record, ttl, token)
     end
   end
   -- Its output and log lines live as long as its record.
-  if ttl > 0 then redis.call('PEXPIRE', notes .. ':' .. id, ttl) else redis.call('UNLINK', notes .. ':' .. id) end
+  if ttl > 0 then redis.call('PEXPIRE', notes_key(id), ttl) else redis.call('UNLINK', notes_key(id)) end
   announce(id, state, token * 2, edges, record)
   if index ~= done then no_longer_than(math.max(0, ttl), id, token * 2 + 1, edges) end
 end

@@ -1,2 +1,2 @@
 -- The line of jobs that wait for a worker of another build, see engine/include/rerouted.lua.
-local function reroute_line(target, refusals) return parked .. ':r:' .. target .. '\n' .. refusals end
+local function reroute_line(target, refusals) return parked_key('r:' .. target .. '\n' .. refusals) end

@@ -1,6 +1,6 @@
 -- An ended job lives again: its body and its edges are back, and what was cancelled because of it is revived, too.
 local function bring_back(id, record, body, name)
-  redis.call('DEL', ended .. ':' .. id)
+  redis.call('DEL', ended_key(id))
   redis.call('HSET', jobs, id, body)
   if name ~= '' then redis.call('HSETNX', names, name, id) end
   -- Tokens continue from the last life, so that an old holder cannot settle this one.

@@ -6,7 +6,7 @@ local function tidy(index, most)
   tidied[index] = true
   local gone = 0
   for _, id in ipairs(redis.call('ZRANGE', index, 0, most - 1)) do
-    if redis.call('EXISTS', ended .. ':' .. id) == 1 then break end
+    if redis.call('EXISTS', ended_key(id)) == 1 then break end
     gone = gone + 1
   end
   if gone > 0 then redis.call('ZREMRANGEBYRANK', index, 0, gone - 1) end

@@ -1,3 +1,4 @@
+-- @include store/bell_key
 -- Take one idle worker off the list. Registrations expire, so that a killed worker is called at most once.
 local LONGEST_REST = 3600000 -- no worker waits longer: another program wrote it, or the clock was set back
 local function is_believed(till)
@@ -11,7 +12,7 @@ local function wake()
   end
 end
 local function ring(worker, message)
-  local list = bell .. ':' .. worker
+  local list = bell_key(worker)
   redis.call('RPUSH', list, message)
   redis.call('PEXPIRE', list, 60000) -- a worker that died never reads its bell
 end

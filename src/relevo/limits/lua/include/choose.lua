@@ -116,7 +116,7 @@ local function lines_due()
   local due = ask('ZRANGE', parking, '-inf', now_text, 'BYSCORE', 'LIMIT', 0, MOST_LOOKS)
   local far = string.format('(%d', now + LOOK_MS)
   for _, name in ipairs(ask('ZRANGE', parking, far, '+inf', 'BYSCORE', 'LIMIT', 0, MOST_LOOKS)) do
-    if ask('EXISTS', parked .. ':' .. name) == 1 then due[#due + 1] = name end
+    if ask('EXISTS', parked_key(name)) == 1 then due[#due + 1] = name end
   end
   return due
 end
@@ -162,7 +162,7 @@ choose = function(budget)
       if not id then -- it was ahead of another job and waits for another limit now
       elseif not body then
         orphans = orphans + 1
-        redis.call('UNLINK', carried .. ':' .. id)
+        redis.call('UNLINK', carried_key(id))
         for _, one in pairs(touched) do one.is_pending = true end -- it may have been in any line
       elseif lack then
         local rank, stands

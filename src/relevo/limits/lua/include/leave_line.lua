@@ -10,7 +10,7 @@ local function leave_line(id)
   if not has_lines then return end
   local body = redis.call('HGET', jobs, id) or ''
   for _, name in ipairs({ tenant_of(body) or '', task_of(body) or '' }) do
-    local line = parked .. ':' .. name
+    local line = parked_key(name)
     if name ~= '' and redis.call('ZREM', line, id) == 1 then
       -- It may have been released already: then the next one takes its place at the next look.
       if redis.call('EXISTS', line) == 1 then redis.call('ZADD', parking, now, name)

@@ -53,7 +53,7 @@ if is_limited then
   local function limit_of(name)
     local one = known[name]
     if one ~= nil then return one end
-    one = { name = name, line = parked .. ':' .. name, begun = 0, is_pending = true }
+    one = { name = name, line = parked_key(name), begun = 0, is_pending = true }
     one.has_line = ask('EXISTS', one.line) == 1
     one.had_line = one.has_line
     local met = seen[name]

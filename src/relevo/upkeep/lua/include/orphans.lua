@@ -8,7 +8,7 @@ local function remains(id, name)
   for _, set in ipairs(SETS) do
     if redis.call('ZSCORE', set, id) then return nil end
   end
-  if redis.call('HGET', carried .. ':' .. id, 'life') == 'open' then return nil end
+  if redis.call('HGET', carried_key(id), 'life') == 'open' then return nil end
   local size
   for i, key in ipairs(KEPT) do
     local text

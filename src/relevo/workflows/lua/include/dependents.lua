@@ -27,9 +27,17 @@ local function weigh(state, policy)
 end
 -- As what a workflow counts an end of a member.
 local COUNTED = { done = 'done', dead = 'dead', expired = 'expired', cancelled = 'cancelled', removed = 'cancelled', lapsed = 'cancelled' }
+-- Nothing is kept of a plain member whose workflow has not started (workflows/store_members.lua). If its maker died, it gets
+-- a bag now, so that it is cancelled like all others. `input`: its priority, and how long its record is kept.
+local function unpack_member(child, bag, input)
+  local priority, keep = string.match(input, '^(%d+) (%d+)$')
+  if not priority or not redis.call('ZSCORE', waiting, child) or redis.call('EXISTS', bag) == 1 then return end
+  redis.call('HSET', bag, 'life', 'waits', 'open', 1, 'bad', 0, 'keep', keep, 'takes', '', 'place', priority .. '\n\n1\n\n')
+end
 -- nil: no news; else whether it forbids to run
 local function hear(child, parent, number, state, policy, index, input)
-  local bag = carried .. ':' .. child
+  local bag = carried_key(child)
+  if parent == 'gate' and input ~= '' then unpack_member(child, bag, input) end
   local known = redis.call('HMGET', bag, 'life', 'open', 'bad', 'h:' .. parent)
   if not known[1] or known[1] == 'freed' then return nil end
   -- The first word settles a callback. That its message was revived is none: the end will be told.
@@ -62,7 +70,7 @@ local function hear(child, parent, number, state, policy, index, input)
     if state == 'timeout' then
       local late = redis.call('HGET', bag, 'else')
       if late and redis.call('HEXISTS', jobs, child) == 1 then redis.call('HSET', jobs, child, late) end
-      redis.call('SET', unique .. ':' .. child, child, 'PX', 60000) -- should its maker, cut off so long, promise it again
+      redis.call('SET', unique_key(child), child, 'PX', 60000) -- should its maker, cut off so long, promise it again
     end
   elseif state == 'done' and index ~= '' then redis.call('HSET', bag, '#' .. (index == 'x' and parent or index), input) end
   if policy == 'n' then -- a workflow counts its members by their states
@@ -116,7 +124,7 @@ local function cut(child, bag, parent, state, policy, signature)
   cancelled_now = cancelled_now + 1
 end
 local function uncut(child, bag)
-  local record = redis.call('GET', ended .. ':' .. child)
+  local record = redis.call('GET', ended_key(child))
   if not record or redis.call('ZREM', cancelled, child) == 0 then return false end
   local _, _, _, name = place_in(redis.call('HGET', bag, 'place'))
   bring_back(child, record, string.match(record, '\30(.*)$') or '', name)
@@ -135,7 +143,7 @@ local function close(flow, bag)
   end
   local record = '{"state":"' .. state .. '","target":"workflow","ended_ms":' .. string.format('%d', now) .. ',"runs":0}'
   local edges = farewell(flow, record)
-  redis.call('SET', ended .. ':' .. flow, record, 'PX', ttl)
+  redis.call('SET', ended_key(flow), record, 'PX', ttl)
   redis.call('HSET', bag, 'life', 'closed', 'state', state, 'edges', edges, 'ended', string.format('%d', now))
   redis.call('PEXPIRE', bag, ttl)
   local number = redis.call('HINCRBY', bag, 'number', 1)
@@ -144,7 +152,7 @@ local function close(flow, bag)
 end
 local function reopen(flow, bag)
   local edges = redis.call('HGET', bag, 'edges') or ''
-  redis.call('DEL', ended .. ':' .. flow)
+  redis.call('DEL', ended_key(flow))
   redis.call('HDEL', bag, 'state', 'edges', 'ended')
   redis.call('ZREM', errands, flow .. '.gone')
   redis.call('HDEL', letters, flow .. '.gone')
@@ -154,7 +162,7 @@ local function reopen(flow, bag)
   announce(flow, 'revived', redis.call('HINCRBY', bag, 'number', 1), edges, '')
 end
 local function judge(child, parent, state, policy, signature)
-  local bag = carried .. ':' .. child
+  local bag = carried_key(child)
   local known = redis.call('HMGET', bag, 'life', 'open', 'bad')
   local life, open, bad = known[1], tonumber(known[2]), tonumber(known[3])
   if life == 'waits' and redis.call('ZSCORE', waiting, child) then

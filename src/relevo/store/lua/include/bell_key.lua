@@ -1,0 +1,2 @@
+-- The calls for one worker.
+local function bell_key(owner) return bell .. ':' .. owner end
