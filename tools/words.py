@@ -11,11 +11,15 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parents[1]
-WORDS = ("nobody", "somebody", "whoever", "told", "said", "meanwhile")
+WORDS = (
+    *("nobody", "somebody", "everybody", "anybody", "whoever", "stranger", "strangers"),
+    *("told", "said", "hears", "heeds", "obey", "obeys", "vouch", "vouches", "goodbye"),
+    *("meanwhile", "of late", "thereby", "whereupon"),
+)
 WHERE = ("src", "docs")
 ENDINGS = (".py", ".lua", ".md")
 #: Lines that hold one of them. Lower it with each change that rewrites some.
-BUDGET = 312
+BUDGET = 283
 
 _PATTERN = re.compile(rf"\b({'|'.join(WORDS)})\b", re.IGNORECASE)
 
@@ -39,7 +43,7 @@ def main(arguments: list[str]) -> int:
     if len(found) == BUDGET:
         return 0
     advice = "use the words of the field" if len(found) > BUDGET else f"set BUDGET = {len(found)} in tools/words.py"
-    print(f"{len(found)} lines hold one of {', '.join(WORDS)}; the budget is {BUDGET}: {advice}", file=sys.stderr)
+    print(f"{len(found)} lines hold a word of tools/words.py; the budget is {BUDGET}: {advice}", file=sys.stderr)
     return int(len(found) > BUDGET)
 
 

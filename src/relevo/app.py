@@ -14,6 +14,7 @@ from relevo.bus.message_observer import MessageObserver
 from relevo.bus.service import Service
 from relevo.bus.span import Span
 from relevo.bus.tracing import tracing
+from relevo.codec.forms import Codec
 from relevo.dead.letters import DeadLetters
 from relevo.engine import finding
 from relevo.engine.engine import Engine
@@ -39,10 +40,10 @@ from relevo.schedules.schedule import TIMES
 from relevo.settings import Settings, load
 from relevo.store.plan import Call
 from relevo.text.durations import Duration
-from relevo.upkeep.duties import duties as upkeep_duties
+from relevo.upkeep.duty import duties as upkeep_duties
 from relevo.upkeep.purge import purging
-from relevo.upkeep.report import PurgeReport
-from relevo.upkeep.sweeping import SweepReport, sweeping
+from relevo.upkeep.report import UpkeepReport
+from relevo.upkeep.sweeping import sweeping
 from relevo.workflows.finding import own_workflow
 from relevo.workflows.finding import workflow as workflow_of
 from relevo.workflows.steps import Step
@@ -100,6 +101,11 @@ class Relevo:
 
     def __repr__(self) -> str:
         return f"<Relevo {self.name} in {self.settings.env}, {len(self.tasks)} tasks>"
+
+    @property
+    def codec(self) -> Codec:
+        """The types of arguments and results: `app.codec.register(type, encode, decode)` adds one."""
+        return Codec()
 
     # tasks
     @overload
@@ -200,17 +206,17 @@ class Relevo:
         """What was made on behalf of each request of the bus: list it, clean it up, count it."""
         return Conversations(self.engine)
 
-    def sweep(self, *, dry_run: bool = True) -> SweepReport:
+    def sweep(self, *, dry_run: bool = True) -> UpkeepReport:
         """Find what nobody serves or uses any more, and with `dry_run=False` remove it. Workers do so by themselves."""
         return self.engine.run(sweeping(self.engine, dry_run=dry_run))
 
-    async def asweep(self, *, dry_run: bool = True) -> SweepReport:
+    async def asweep(self, *, dry_run: bool = True) -> UpkeepReport:
         """`sweep` for async code."""
         return await self.engine.arun(sweeping(self.engine, dry_run=dry_run))
 
     def purge(
         self, *, dry_run: bool = True, queue: str | None = None, watch: Callable[[int], None] | None = None
-    ) -> PurgeReport:
+    ) -> UpkeepReport:
         """Find what is in its state for too long (setting `purge_ages`), and with `dry_run=False` end or remove it.
 
         Of all queues and pools of this app, or of one. A dry run gives exactly the list of what would be done. `watch`
@@ -220,7 +226,7 @@ class Relevo:
 
     async def apurge(
         self, *, dry_run: bool = True, queue: str | None = None, watch: Callable[[int], None] | None = None
-    ) -> PurgeReport:
+    ) -> UpkeepReport:
         """`purge` for async code."""
         return await self.engine.arun(purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
 

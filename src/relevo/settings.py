@@ -269,7 +269,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Seconds that SIGTERM leaves to running jobs: what Kubernetes allows before it kills.
     grace: Annotated[float, _SPAN_OR_NONE] = 30.0
 
-    # Bytes of arguments or result, encoded. Larger ones slow everybody on the server; pass a reference.
+    # Bytes of arguments or result, encoded. Larger ones slow all clients of the server; pass a reference.
     max_payload: Annotated[int, partial(_size, least=1)] = 2**20
 
     # Seconds a result is kept: enough for the caller that waits, too short to become a database.
@@ -516,7 +516,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
             if value:
                 yield known[variable], value, variable
         elif variable.startswith("RELEVO_"):
-            # A slip in a name is refused. What is nobody's slip belongs to somebody else: a build's RELEVO_SRC, or
+            # A misspelt name is refused. Names unlike any setting belong to other programs: a build's RELEVO_SRC, or
             # the RELEVO_SERVICE_HOST that Kubernetes sets in every pod.
             name = variable.removeprefix("RELEVO_").lower()
             if name in _MISPLACED:

@@ -220,7 +220,7 @@ def test_nothing_is_left_of_a_broadcast_to_a_killed_process(site: BusSite) -> No
         assert site.app.queue(dead).stats().living == 1
     for time in ("31s", "6s"):
         site.move(time)
-        site.app.engine.run(Call(["DEL", site.app.engine.bus_keys.key("sweeping")]))
+        site.app.engine.run(Call(["DEL", site.app.engine.bus_keys.key("leader")]))
         assert not site.app.sweep(dry_run=False).skipped
     assert site.app.queue(dead).stats().living == 0
     assert site.known() == []

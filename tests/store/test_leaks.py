@@ -63,7 +63,7 @@ def test_living_jobs_schedules_pauses_and_what_belongs_to_them_are_no_leak(
         ("ZADD", "strays", (1, "x")),
         ("SET", "walk", (1,)),
         ("SET", "walk:held", ("{}",)),
-        ("SET", "sweeping", ("w",)),
+        ("SET", "leader", ("w",)),
     ],
 )
 def test_what_belongs_to_no_living_job_is_a_leak(

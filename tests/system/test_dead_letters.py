@@ -103,7 +103,7 @@ async def test_a_dead_message_shows_its_conversation(bus: Relevo) -> None:
         raise ValueError(text)
 
     job = me.send(
-        "embedding.generate", {"text": "x"}, tenant="acme", task="task_7", session="s1", correlation_id="op_7"
+        "embedding.generate", {"text": "x"}, tenant="acme", conversation="task_7", session="s1", correlation_id="op_7"
     )
     await drain(bus)
     info = bus.dead.show(job.id)

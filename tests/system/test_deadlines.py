@@ -7,8 +7,8 @@ import pytest
 from relevo import Relevo
 from relevo.engine.job import State
 from relevo.store.plan import Call
-from relevo.upkeep.deadline_duty import DeadlineDuty
 from relevo.upkeep.deadlines import expiring
+from relevo.upkeep.duty import expiry_duty
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
 from tests.servers import Server
@@ -22,8 +22,10 @@ def times(server: Server, app_factory: AppFactory) -> Times:
 
 async def swept(times: Times) -> int:
     """A sweep by a worker of another queue, at once."""
-    times.app.engine.run(Call([b"DEL", times.app.engine.keys.swept]))
-    return await DeadlineDuty(times.app.engine, "w").run_once()
+    times.app.engine.run(Call([b"DEL", times.app.engine.keys.turn("deadlines")]))
+    report = await expiry_duty(times.app.engine, "w").run_once()
+    assert report is not None
+    return report.count
 
 
 def kept(times: Times, queue: str, *names: str) -> set[str]:

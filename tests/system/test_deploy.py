@@ -220,10 +220,10 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
         monitor = Relevo("ingestion", env="prod", url=shipped.url("monitor"), **PATIENT)
         await aeventually(lambda: monitor.atrace("t"), what="its trace is stored")
         await monitor.aclose()
-        assert (await ingestion.asweep(dry_run=False)).removed == 0
-        assert await ingestion.engine.arun(expiring(ingestion.engine, {})) == 0
+        assert (await ingestion.asweep(dry_run=False)).count == 0
+        assert (await ingestion.engine.arun(expiring(ingestion.engine, {}))).count == 0
         hasty = Relevo("ingestion", env="prod", url=shipped.url("ingestion-service"), orphan_age="1ms", **PATIENT)
-        assert "invoices:actions" not in [orphan.name for orphan in (await hasty.asweep()).orphans]
+        assert "invoices:actions" not in [orphan.name for orphan in (await hasty.asweep()).purged]
         await hasty.aclose()
         for app in (ingestion, embedding):
 

@@ -19,12 +19,12 @@ from tests.system.shell import environment
 #: What a user imports: adding a name here is a promise.
 PROMISED = [
     "Backoff", "Breaker", "Cancel", "Entity", "Failure", "Fault", "Job", "JobContext", "JobInfo", "Lease",
-    "Message", "Pool", "Priority", "Progress", "PurgeReport", "Queue", "Relevo", "Reply", "Retry", "Schedule",
-    "ScheduleInfo", "Service", "Snooze", "State", "Task", "Workflow", "WorkflowInfo", "WorkflowProgress",
-    "chain", "current_job", "group",
+    "Message", "Pool", "Priority", "Progress", "Queue", "Relevo", "Reply", "Retry", "Schedule",
+    "ScheduleInfo", "Service", "Snooze", "State", "Task", "UpkeepReport", "Workflow", "WorkflowInfo",
+    "WorkflowProgress", "chain", "current_job", "group",
 ]  # fmt: skip
 WITH_METHODS = [
-    "Relevo", "Task", "Job", "Queue", "Pool", "PurgeReport", "Lease", "JobContext", "Backoff", "Workflow",
+    "Relevo", "Task", "Job", "Queue", "Pool", "UpkeepReport", "Lease", "JobContext", "Backoff", "Workflow",
     "Schedule", "Service",
 ]  # fmt: skip
 #: Methods that wait for the server: each has an async twin, named with an `a` in front.

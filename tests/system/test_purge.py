@@ -16,15 +16,15 @@ import pytest
 from relevo import Breaker, Failure, Relevo, State, chain
 from relevo.engine.duty import repeat
 from relevo.engine.job import Envelope, write
+from relevo.engine.leader import Leader
 from relevo.engine.message import Headers
 from relevo.engine.push import NewJob, push_plain, push_rich
 from relevo.errors import JobCancelled, JobFailed, OptionError, OutOfMemory
 from relevo.limits.store import trip
 from relevo.pools.pool import Entity, Pool
 from relevo.upkeep import asking, store
-from relevo.upkeep.locks import unlock
-from relevo.upkeep.purge_duty import PurgeDuty
-from relevo.upkeep.report import PurgeReport
+from relevo.upkeep.duty import UpkeepDuty, purge_duty
+from relevo.upkeep.report import UpkeepReport
 from relevo.worker import Worker
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually, eventually
@@ -59,16 +59,16 @@ def app(times: Times) -> Relevo:
     return app
 
 
-def listed(report: PurgeReport) -> list[tuple[Any, ...]]:
+def listed(report: UpkeepReport) -> list[tuple[Any, ...]]:
     """What a report lists, without ages: time goes on between two runs."""
     return [(one.kind, one.name, one.id, one.state, one.what, one.reason, one.bytes) for one in report.purged]
 
 
-def reasons(report: PurgeReport) -> dict[str, int]:
+def reasons(report: UpkeepReport) -> dict[str, int]:
     return {f"{one.state} {one.what} {one.reason}": one.count for one in report.groups()}
 
 
-def live(app: Relevo, **options: Any) -> PurgeReport:
+def live(app: Relevo, **options: Any) -> UpkeepReport:
     """A dry run and a live run on the same data list the same."""
     dry = app.purge(dry_run=True, **options)
     done = app.purge(dry_run=False, **options)
@@ -612,7 +612,7 @@ def test_only_one_purges_a_queue_at_a_time(app: Relevo, times: Times) -> None:
         app.tasks["mail"].enqueue(n)
     times.move(DAY)
 
-    async def race() -> list[PurgeReport]:
+    async def race() -> list[UpkeepReport]:
         reports = await asyncio.gather(*(app.apurge(dry_run=False) for _ in range(4)))
         await app.aclose()
         return reports
@@ -658,11 +658,11 @@ def test_full_server_can_be_purged_and_that_is_written_down(
 def test_dry_run_is_not_held_up_by_a_purge_and_holds_none_up(app: Relevo, times: Times) -> None:
     app.tasks["mail"].enqueue()
     times.move(DAY)
-    app.engine.run(store.lock(app.engine.keys_of("default"), "another"))
+    app.engine.run(Leader(app.engine.keys_of("default"), "another").take())
     assert app.purge(dry_run=True).count == 1
     held = app.purge(dry_run=False)
     assert (held.count, held.skipped) == (0, ("default",))
-    app.engine.run(unlock(app.engine.keys_of("default"), "another"))
+    app.engine.run(Leader(app.engine.keys_of("default"), "another").leave())
     assert app.purge(dry_run=False).count == 1
 
 
@@ -671,15 +671,15 @@ def test_purge_that_stood_still_for_too_long_does_not_go_on(app: Relevo, times: 
     app.tasks["mail"].enqueue()
     times.move(DAY)
     answer = _stopped_before_acting(
-        app, lambda: server.command("SET", app.engine.keys_of("default").key("sweeping"), "other")
+        app, lambda: server.command("SET", app.engine.keys_of("default").key("leader"), "other")
     )
     assert (answer.count, answer.skipped) == (0, ("default",))
-    assert server.command("GET", app.engine.keys_of("default").key("sweeping")) == b"other"
-    server.command("DEL", app.engine.keys_of("default").key("sweeping"))
+    assert server.command("GET", app.engine.keys_of("default").key("leader")) == b"other"
+    server.command("DEL", app.engine.keys_of("default").key("leader"))
     assert app.queue().clear() == 1
 
 
-def _stopped_before_acting(app: Relevo, change: Any, script: str = "upkeep/purge_jobs") -> PurgeReport:
+def _stopped_before_acting(app: Relevo, change: Any, script: str = "upkeep/purge_jobs") -> UpkeepReport:
     """A live purge; `change` happens between finding and acting."""
     from relevo.upkeep.purge import purging
 
@@ -819,7 +819,7 @@ def test_provider_is_asked_whether_an_entity_still_exists(app: Relevo, times: Ti
     assert re.fullmatch(message, pool.dead()[0].error_message)
 
 
-async def _closing(app: Relevo) -> PurgeReport:
+async def _closing(app: Relevo) -> UpkeepReport:
     report = await app.apurge()
     await app.aclose()
     return report
@@ -908,8 +908,8 @@ def test_lock_is_kept_while_a_slow_provider_is_asked(app: Relevo, times: Times, 
     left: list[int] = []
 
     def still_there(entity: Entity) -> bool:
-        left.append(server.command("PTTL", pool.keys.key("sweeping")))
-        server.command("PEXPIRE", pool.keys.key("sweeping"), 30_000)  # half a minute passes
+        left.append(server.command("PTTL", pool.keys.key("leader")))
+        server.command("PEXPIRE", pool.keys.key("leader"), 30_000)  # half a minute passes
         return True
 
     app.pool("vms", still_there=still_there)
@@ -945,7 +945,7 @@ def test_purge_that_is_stopped_half_way_gives_its_lock_back(
     times.move(DAY)
     with pytest.raises(KeyboardInterrupt if is_blocking else asyncio.CancelledError):
         app.purge(dry_run=False) if is_blocking else asyncio.run(purge())
-    assert server.command("EXISTS", pool.keys.key("sweeping")) == 0
+    assert server.command("EXISTS", pool.keys.key("leader")) == 0
     assert pool.counts() == {"pending": 1}
     pool.remove("vm-1")
 
@@ -1031,7 +1031,7 @@ async def test_workers_purge_by_themselves_once_per_interval_also_on_a_full_serv
         await app.pool("vms").aadd("vm-1", "completed")
         await aeventually(lambda: app.purge().count == 1)
         full.command("CONFIG", "SET", "maxmemory", "1")
-        reports = [await PurgeDuty(app.engine, worker).run_once() for worker in ("w1", "w2", "w1")]
+        reports = [await purge_duty(app.engine, worker).run_once() for worker in ("w1", "w2", "w1")]
         full.command("CONFIG", "SET", "maxmemory", "0")
         assert [report and report.count for report in reports] == [1, None, None], "once per interval"
         await app.aclose()
@@ -1044,11 +1044,11 @@ async def test_purge_that_the_server_refuses_to_a_worker_is_logged_once(
         app = Relevo("strict", url=strict.url, env="test", purge="on", purge_every="10ms")
         await app.pool("vms").aadd("vm-1")
         strict.command("ACL", "SETUSER", "default", "-set")
-        purger, refused = PurgeDuty(app.engine, "w1"), "purge: the server refused"
+        purger, refused = purge_duty(app.engine, "w1"), "purge: the server refused"
         running = asyncio.create_task(repeat(purger))
         await aeventually(lambda: refused in caplog.text)
         strict.command("ACL", "SETUSER", "default", "+set")
-        await aeventually(lambda: strict.command("EXISTS", app.engine.keys.purged) == 1)
+        await aeventually(lambda: strict.command("EXISTS", app.engine.keys.turn("purge")) == 1)
         running.cancel()
         await asyncio.wait([running])
         assert caplog.text.count(refused) == 1
@@ -1086,12 +1086,13 @@ async def test_purge_of_a_worker_survives_cancelled_checks(
     app = times.another(purge="on", purge_every="10ms")
     runs: list[int] = []
 
-    async def run_once(purger: PurgeDuty) -> None:
-        runs.append(1)
+    async def run_once(duty: UpkeepDuty) -> None:
+        if duty.name == "purge":
+            runs.append(1)
         if len(runs) == 1:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(PurgeDuty, "run_once", run_once)
+    monkeypatch.setattr(UpkeepDuty, "run_once", run_once)
     async with working(app):
         await aeventually(lambda: len(runs) >= 2)
     assert "purge failed; it starts anew" in caplog.text

@@ -333,7 +333,7 @@ def test_a_dead_letter_runs_with_other_arguments(desk: Desk) -> None:
 def test_a_replay_goes_on_after_the_request_that_began_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     # Until it is stopped one letter goes, however slow this machine is; after that, hours pass at once.
     hours = count()
-    passing = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600 * next(hours))
+    passing = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600 * next(hours), sleep=time.sleep)
     monkeypatch.setattr("relevo.dead.replaying.SIGN_EVERY", 0.1)
     for invoice in range(3):
         desk.app.tasks["charge"].enqueue(13, f"card-{invoice}")
@@ -416,7 +416,7 @@ def test_cleanup_of_a_task_is_a_dry_run_by_default(desk: Desk) -> None:
         assert deeds(desk.app) == []
         assert here.do("/conversations/task_8/cleanup", dry_run=False, dead=True)["dry_run"] is False
         assert here.do("/orphans/sweep")["dry_run"] is True
-        assert here.do("/orphans/sweep", dry_run=False)["removed"] == 0
+        assert here.do("/orphans/sweep", dry_run=False)["count"] == 0
     assert [what for what, *_ in deeds(desk.app)] == ["orphans.sweep", "conversation.cleanup"]
 
 

@@ -18,6 +18,9 @@ from relevo.engine.duty import Duty, Host
 from relevo.engine.push import push_plain
 from relevo.errors import JobFailed
 from relevo.worker import Worker
+from relevo.worker.executors.executor import Place
+from relevo.worker.executors.registry import EXECUTORS
+from relevo.worker.run import Run
 from relevo.worker.worker import AHEAD_MOST
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
@@ -501,3 +504,37 @@ async def test_a_worker_runs_the_duties_that_a_feature_gives_the_engine(app: Rel
     async with working(app) as worker:
         await aeventually(lambda: seen.count(f"run by {worker.id}") > 2, what="an error does not end it")
     assert [one for one in seen if not one.startswith("run")] == ["withdrawn", "closed"]
+
+
+async def test_an_executor_is_registered_by_one_line(app: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Inline:
+        """Runs plain functions where they are submitted."""
+
+        patience = 1.0
+
+        def __init__(self, place: Place) -> None:
+            self._place = place
+
+        def submit(self, run: Run) -> None:
+            self._place.on_start(run)
+            self._place.on_end(run, run.task.func(*run.args, **run.kwargs), None)
+
+        def interrupt(self, run: Run) -> None: ...
+        def ask_to_pause(self, run: Run) -> None: ...
+        def abandon(self, run: Run) -> bool:
+            return False
+
+        def close(self) -> None: ...
+
+    monkeypatch.setitem(EXECUTORS, "process", Inline)
+    seen: list[int] = []
+
+    @app.task(executor="process")
+    def note(n: int) -> int:
+        seen.append(n)
+        return n + 1
+
+    job = note.enqueue(1)
+    async with working(app):
+        assert await job.aresult(timeout=PATIENCE) == 2
+    assert seen == [1], "it ran in this process"

@@ -45,6 +45,7 @@ from relevo.engine import (
 from relevo.engine.breaker import Breaker
 from relevo.engine.edges import Edge
 from relevo.engine.job import Envelope, State
+from relevo.engine.leader import Leader
 from relevo.engine.push import NewJob, push_plain, push_rich
 from relevo.engine.workers import WorkerInfo
 from relevo.health import store as health
@@ -59,7 +60,6 @@ from relevo.schedules.schedule import schedule_of
 from relevo.store.keys import OF_ONE, QUEUE_KEYS, AppKeys, QueueKeys
 from relevo.store.plan import Call
 from relevo.store.scripts import contract, names, script
-from relevo.upkeep import locks
 from relevo.upkeep import store as purging
 from relevo.workflows import store as flows
 
@@ -144,8 +144,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (events.finish(KEYS, ["a.event"]), 1),
     (events.close(KEYS, 1), 0),
     (events.lag(KEYS), 0),
-    (locks.lock(KEYS, ID, 1), 0),
-    (locks.unlock(KEYS, ID), 0),
+    (Leader(KEYS, ID).take(), 0),
     (messages.send(KEYS, ID, b"{", messages.Place(100), lease_ms=1), 0),
     (messages.ask(KEYS, b"in", [messages.Asked(ID, "b", messages.Place(100), 1, b"{")] * 2, lease_ms=1), 16),
     (next(messages.lay_beside(KEYS, ID, b"{}")), 0),
@@ -167,7 +166,6 @@ CALLS: list[tuple[Call[Any], int]] = [
     (purging.purge(KEYS, ID, [purging.Act(ID, "ready", 1, b"", 1, 1, purging.Ending("dead"))] * 2, 1), 26),
     (purging.recover(KEYS, ID, [(ID, b"1")], lease_ms=1, limit_ms=1), 2),
     (purging.astray(KEYS, purging.Place()), 0),
-    (purging.hold(KEYS, ID), 0),
     (purging.walk_on(KEYS, 7), 0),
     (pools.admit(KEYS, "vm", "pending", {"ip": b'"x"'}), 2),
     (pools.shift(KEYS, "vm", "pending", "ready", {}), 0),

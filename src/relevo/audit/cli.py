@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             [(away(one.at_ms), one.who, one.via, one.app, one.what, one.count, _about(one.about)) for one in found],
         )
     else:
-        then = "of that kind" if any(which.values()) else "then" if args.since or args.until else "of late"
+        then = "of that kind" if any(which.values()) else "then" if args.since or args.until else "recently"
         screen.line(f"no operator did anything {then}")
     return Exit.OK
 

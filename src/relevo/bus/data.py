@@ -1,34 +1,32 @@
 """The data of a message as JSON: an object, checked before it leaves.
 
 The sender does not know the handler's signature; the handler decodes the data by it. So any value that JSON can hold is
-accepted, and a struct or a date is encoded in the form that the receiver reads back. As for jobs, only values that JSON
-would change without an error are refused.
+accepted, and a struct, a Pydantic model or a date is encoded in the form that the receiver reads back. As for jobs,
+only values that JSON would change without an error are refused; models are validated.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import msgspec
 
+from relevo.codec import forms
 from relevo.codec.depth import MAX_DEPTH, is_too_deep
 from relevo.errors import PayloadError, PayloadTooLarge
 
 _SIMPLE = frozenset({str, int, bool, type(None)})
-_encode = msgspec.json.Encoder().encode
+_encode = forms.encode
 _decode = msgspec.json.Decoder().decode
 
 
 def encoded_object(data: Any, *, what: str, limit: int) -> bytes:
-    """The data of a message: a dict with names for keys, a struct, a dataclass, or None for no data at all."""
+    """The data of a message: a dict with names for keys, one structure (a Pydantic model, …), or None for no data."""
     if data is None:
         return b"{}"
-    if not isinstance(data, dict | msgspec.Struct) and not (
-        dataclasses.is_dataclass(data) and not isinstance(data, type)
-    ):
+    if not isinstance(data, dict) and (isinstance(data, type) or not forms.is_structure(type(data))):
         raise PayloadError(
-            f"{what}: the data of a message is a dict of the action's arguments by name (or one struct), "
+            f"{what}: the data of a message is a dict of the action's arguments by name (or one struct or model), "
             f"found {data!r:.80}"
         )
     if isinstance(data, dict) and not all(isinstance(key, str) for key in data):
@@ -69,7 +67,7 @@ def encoded(value: Any, *, what: str, limit: int) -> bytes:
 
 def _plain(value: Any) -> Any:
     """The value as its JSON decodes."""
-    return _listed(msgspec.to_builtins(value))
+    return _listed(msgspec.to_builtins(value, enc_hook=forms.to_plain))
 
 
 def _listed(value: Any) -> Any:

@@ -151,7 +151,7 @@ def _clear_up(bus: QueueKeys, keys_of: KeysOf, queue: str, since_ms: int) -> Gen
     try:
         keys = keys_of(queue)
         if parse(queue, prefix=False, env=False).kind != "notifications":
-            return True  # nobody but a stranger calls that a subscription
+            return True  # only another program writes that as a subscription
     except ConfigurationError:
         return True
     if (yield Call([b"HEXISTS", bus.key("subscriptions"), queue])):

@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Generator
-from functools import partial
+from collections.abc import Callable, Generator
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from relevo.bus.bus import Bus
 from relevo.bus.message_store import Asked, ask, lay_beside, send, take_away
-from relevo.bus.outgoing import Outgoing, responses, track, with_reply_to
+from relevo.bus.outgoing import Outgoing, responses, track, tracked_by, with_reply_to
+from relevo.codec.annotations import slot_of
 from relevo.engine.context import running
 from relevo.engine.job import Record, State
 from relevo.engine.job_store import attach, cancel
@@ -26,6 +25,7 @@ from relevo.engine.replies import fault_of
 from relevo.engine.signed_ends import verify_record
 from relevo.errors import (
     NoResponders,
+    OptionError,
     OutcomeUnknown,
     PayloadError,
     RelevoError,
@@ -43,6 +43,22 @@ if TYPE_CHECKING:
     from relevo.engine.engine import Engine
 
 
+def reader_of_answers(returns: Any) -> Callable[[bytes], Any]:
+    """What decodes an answer to the type that the caller wants; None stands for any JSON."""
+    try:
+        return _made_reader(returns)
+    except TypeError:  # a type that cannot be hashed
+        return _made_reader.__wrapped__(returns)
+
+
+@lru_cache(maxsize=256)
+def _made_reader(returns: Any) -> Callable[[bytes], Any]:
+    slot = slot_of("returns", Any if returns is None else returns)
+    if slot.trouble:
+        raise OptionError(f"returns: `{slot.annotation}` {slot.trouble}")
+    return slot.decoder()
+
+
 class _Taken(Exception):
     """Another message has this one's idempotency key."""
 
@@ -53,7 +69,18 @@ class _Taken(Exception):
 class Request:
     """One request of a service, until its answer."""
 
-    __slots__ = ("_engine", "_may_wait", "_owner", "_returns", "_sent", "_source", "_thread", "_until", "message")
+    __slots__ = (
+        "_engine",
+        "_may_wait",
+        "_owner",
+        "_read",
+        "_returns",
+        "_sent",
+        "_source",
+        "_thread",
+        "_until",
+        "message",
+    )
 
     def __init__(self, engine: Engine, source: str, message: Outgoing, returns: Any, may_wait: bool) -> None:
         assert message.timeout is not None
@@ -61,6 +88,7 @@ class Request:
         self._source = source
         self.message = message
         self._returns = returns
+        self._read = reader_of_answers(returns)
         self._may_wait = may_wait
         self._until = time.monotonic() + message.timeout
         self._sent = False
@@ -150,7 +178,7 @@ class Request:
     def _is_plain(self) -> bool:
         """Whether it can leave with others: it has no name and no conversation, and its data travels inside."""
         message, engine = self.message, self._engine
-        is_more = message.name.name or message.tracked.conversation or message.is_claimed(engine)
+        is_more = message.name.name or message.headers.conversation or message.is_claimed(engine)
         return not is_more and engine.is_listed(message.queue)
 
     async def _ask_with_others(self) -> Record:
@@ -196,7 +224,7 @@ class Request:
             yield from lay_beside(queue, id, message.data)
         if not engine.is_listed(message.queue):
             yield from engine.list_queue(message.queue)
-        yield from track(engine, message.tracked, message.queue)
+        yield from track(engine, tracked_by(engine, message.headers), message.queue)
         deadline_ms, left_ms = yield from message.timed(engine, self._left())
         self._sent = True
         said, owner = yield send(
@@ -209,7 +237,7 @@ class Request:
             waiter=inbox,
             timeout_ms=left_ms,
             name=message.name,
-            tracked=message.tracked,
+            tracked=tracked_by(engine, message.headers),
             is_claimed=is_claimed,
         )
         if said in ("nobody", "taken") and is_claimed:
@@ -231,10 +259,7 @@ class Request:
                 if not raw:
                     why = record.not_kept or "its result was not kept"
                     raise RemoteError(f"{type} gave no answer: {why}", type="PayloadError", reason="result_not_kept")
-                try:
-                    return msgspec.json.decode(raw) if self._returns is None else self._read(raw)
-                except msgspec.ValidationError as error:
-                    raise PayloadError(f"{type}: the answer is not {self._returns}: {error}") from error
+                return self._read_answer(raw)
             case State.CANCELLED:
                 why = f"{type} was cancelled there: {record.reason}"
                 raise RemoteError(why, type="Cancel", reason="cancelled")
@@ -250,8 +275,11 @@ class Request:
                     traceback=fault.traceback,
                 )
 
-    def _read(self, raw: bytes) -> Any:
-        return msgspec.json.decode(raw, type=self._returns)
+    def _read_answer(self, raw: bytes) -> Any:
+        try:
+            return self._read(raw)
+        except ValueError as error:
+            raise PayloadError(f"{self.message.type}: the answer is not {self._returns}: {error}") from error
 
     def _unanswered(self, error: RelevoError) -> RelevoError:
         message = self.message

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from relevo.bus.actions import described
+from relevo.bus.actions import ActionSignature, described
 from relevo.bus.bus import Bus
 from relevo.engine.job import write
 from relevo.text.names import is_bus_name, parse
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
+    from relevo.engine.task import Task
 
 
 def offered(engine: Engine, queues: Iterable[str]) -> dict[str, dict[str, bytes]]:
@@ -22,5 +23,10 @@ def offered(engine: Engine, queues: Iterable[str]) -> dict[str, dict[str, bytes]
             continue
         address = parse(queue, prefix=False, env=False)
         actions = engine.part(Bus).actions_of(address.service) if address.kind == "actions" else {}
-        found[queue] = {name: write(described(task.func)) for name, task in actions.items()}
+        found[queue] = {name: write(_described(task)) for name, task in actions.items()}
     return found
+
+
+def _described(task: Task[..., Any]) -> dict[str, Any]:
+    assert isinstance(task.signature, ActionSignature)
+    return described(task.func, task.signature)

@@ -1,4 +1,4 @@
-"""The bus over HTTP: its services, traces of operations, remains of conversations, and what is no longer used."""
+"""The bus over HTTP: its services, traces of operations, and remains of conversations."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from relevo.bus.catalogue import ServiceInfo, catalogue, concerns
 from relevo.bus.conversation_store import Left
 from relevo.bus.conversations import Made, Tally
 from relevo.bus.span import Span
-from relevo.upkeep.sweeping import Orphan
 from relevo.web.access import Role
-from relevo.web.asked import Dry, DryRun
+from relevo.web.asked import DryRun
 from relevo.web.problems import not_there
 from relevo.web.route import Desk, Did, get, post
 
@@ -48,16 +47,6 @@ class Cleaned(Struct, frozen=True):
     #: Dead letters that were left.
     dead: int
     queues: dict[str, Left]
-
-
-class Swept(Struct, frozen=True):
-    """What is no longer served or used."""
-
-    dry_run: bool
-    removed: int
-    #: Another process was sweeping: nothing was looked at.
-    skipped: bool
-    orphans: list[Orphan]
 
 
 @get("/services")
@@ -117,12 +106,4 @@ async def cleanup(desk: Desk, conversation: str, query: Cleanup) -> Did[Cleaned]
     return Did(result, done.removed, {"conversation": conversation, "dead": query.dead}, done.dry_run)
 
 
-@post("/orphans/sweep", "orphans.sweep", Role.ADMIN)
-async def sweep(desk: Desk, query: Dry) -> Did[Swept]:
-    """Find what is no longer served or used, and remove it. Workers do so by themselves."""
-    report = await desk.app.asweep(dry_run=query.dry_run)
-    result = Swept(report.dry_run, report.removed, report.skipped, list(report.orphans))
-    return Did(result, report.removed, {}, report.dry_run)
-
-
-ROUTES = (services, service, asyncapi, tallies, trace, conversation, cleanup, sweep)
+ROUTES = (services, service, asyncapi, tallies, trace, conversation, cleanup)

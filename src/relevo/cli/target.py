@@ -72,7 +72,7 @@ def _broken(module: str, error: Exception) -> ConfigurationError:
 def _without_secrets(url: str | None) -> str | None:
     if url is not None and masked_url(url) != url:
         raise SettingsError(
-            f"--url {masked_url(url)} holds a user name or password, and everybody on this machine can read a command "
+            f"--url {masked_url(url)} holds a user name or password, and every user of this machine can read a command "
             "line. Put the whole URL in RELEVO_URL instead."
         )
     return url
@@ -92,7 +92,7 @@ def _refuse_to_create(app: Relevo) -> None:
 def unheard_of(name: str, env: str) -> str:
     """The message for an app without any data: mostly its name is misspelt."""
     where = f"app {name!r} in {env!r}"
-    return f"nothing is known of {where}: no job of late and no worker; check the name, --env and the server"
+    return f"nothing is known of {where}: no recent job and no worker; check the name, --env and the server"
 
 
 def is_unheard_of(app: Relevo) -> bool:

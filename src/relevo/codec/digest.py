@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
@@ -16,7 +15,7 @@ LENGTH = 10
 
 def digest_of(slots: Iterable[Slot]) -> str:
     """The digest of a function's parameters, including nested types."""
-    parts = [(slot.name, str(slot.kind), slot.required, _described(slot.type)) for slot in slots]
+    parts = [(slot.name, str(slot.kind), slot.required, _described(slot)) for slot in slots]
     return short(repr(parts).encode())
 
 
@@ -25,8 +24,9 @@ def short(text: bytes) -> str:
     return hashlib.sha1(text, usedforsecurity=False).hexdigest()[:LENGTH]
 
 
-def _described(kind: Any) -> str:
+def _described(slot: Slot) -> str:
     try:
-        return msgspec.json.encode(msgspec.json.schema_components([kind]), order="sorted").decode()
+        schema = slot.schema() if slot.adapter else msgspec.json.schema_components([slot.type])
+        return msgspec.json.encode(schema, order="sorted").decode()
     except Exception:  # noqa: BLE001 - a type that msgspec cannot describe
-        return repr(kind)
+        return repr(slot.type)

@@ -2,8 +2,9 @@
 
 Positional arguments are read as an array-like struct. Their count decides which keyword arguments may
 follow, so these are read as a TypedDict of exactly those names: missing and duplicate arguments are
-detected while parsing, and the hot path needs no `bind`. Errors are raised as they come; the signature
-turns them into a message that names the argument.
+detected while parsing, and the hot path needs no `bind`. Where Pydantic reads one of them, the arguments
+are split first and each is read by itself. Errors are raised as they come; the signature turns them into
+a message that names the argument.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import msgspec
 from msgspec import UNSET, Raw
 from msgspec.structs import astuple
 
+from relevo.codec import forms
 from relevo.codec.annotations import Slot, dict_of
 
 Buffer = bytes | Raw
@@ -82,12 +84,13 @@ class ArgumentReader:
 
 
 def _values(positional: Sequence[Slot], rest: Slot | None) -> ReadValues:
-    if rest is None:
-        return _limited_values(positional)
-    if all(slot.type == rest.type for slot in positional):
-        return msgspec.json.Decoder(GenericAlias(tuple, (rest.type, ...))).decode
-    decoders = [_decoder(slot) for slot in positional]
-    others = _decoder(rest)
+    if not _has_adapter(positional, rest):
+        if rest is None:
+            return _limited_values(positional)
+        if all(slot.type == rest.type for slot in positional):
+            return forms.decoder(GenericAlias(tuple, (rest.type, ...)))
+    decoders = [slot.decoder() for slot in positional]
+    others = _refuse_all if rest is None else rest.decoder()
 
     def read(raw: Buffer) -> tuple[Any, ...]:
         each = zip(chain(decoders, repeat(others)), _split_values(raw), strict=False)
@@ -96,10 +99,14 @@ def _values(positional: Sequence[Slot], rest: Slot | None) -> ReadValues:
     return read
 
 
+def _has_adapter(slots: Iterable[Slot], other: Slot | None = None) -> bool:
+    return any(slot.adapter for slot in slots) or (other is not None and other.adapter is not None)
+
+
 def _limited_values(positional: Sequence[Slot]) -> ReadValues:
     fields = [(f"f{i}", slot.type, UNSET) for i, slot in enumerate(positional)]
     array = msgspec.defstruct("Positional", fields, array_like=True, forbid_unknown_fields=True)
-    decode: Callable[[Buffer], msgspec.Struct] = msgspec.json.Decoder(array).decode
+    decode: Callable[[Buffer], msgspec.Struct] = forms.decoder(array)
 
     def read(raw: Buffer) -> tuple[Any, ...]:
         values = astuple(decode(raw))
@@ -112,19 +119,33 @@ def _limited_values(positional: Sequence[Slot]) -> ReadValues:
 
 def _closed_names(slots: Sequence[Slot]) -> ReadNamed:
     """A TypedDict decodes directly to the dict; with a struct the defaults would have to be removed."""
+    if _has_adapter(slots):
+        return _split_names(slots)
     required = {slot.name: slot.type for slot in slots if slot.required}
     optional = {slot.name: slot.type for slot in slots if not slot.required}
-    decoder: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict_of(required, optional))
-    return decoder.decode
+    return forms.decoder(dict_of(required, optional))
+
+
+def _split_names(slots: Sequence[Slot]) -> ReadNamed:
+    decoders = {slot.name: slot.decoder() for slot in slots}
+    required = {slot.name for slot in slots if slot.required}
+
+    def read(raw: Buffer) -> dict[str, Any]:
+        found = {name: decoders[name](part) for name, part in _split_named(raw).items() if name in decoders}
+        if not required <= found.keys():
+            raise TypeError("arguments are missing")
+        return found
+
+    return read
 
 
 def _open_names(slots: Sequence[Slot], extra: Slot, taken: set[str]) -> ReadNamed:
     decode_all: ReadNamed
-    if all(slot.type == extra.type for slot in slots):
-        decode_all = msgspec.json.Decoder(GenericAlias(dict, (str, extra.type))).decode
+    if all(slot.type == extra.type for slot in slots) and not _has_adapter(slots, extra):
+        decode_all = forms.decoder(GenericAlias(dict, (str, extra.type)))
     else:
-        decoders = {slot.name: _decoder(slot) for slot in slots}
-        others = _decoder(extra)
+        decoders = {slot.name: slot.decoder() for slot in slots}
+        others = extra.decoder()
 
         def decode_all(raw: Buffer) -> dict[str, Any]:
             return {name: decoders.get(name, others)(part) for name, part in _split_named(raw).items()}
@@ -144,10 +165,6 @@ def _open_names(slots: Sequence[Slot], extra: Slot, taken: set[str]) -> ReadName
 
 def _refuse_all(_: Buffer) -> Any:
     raise TypeError("arguments are missing or unknown")
-
-
-def _decoder(slot: Slot) -> Callable[[Buffer], Any]:
-    return msgspec.json.Decoder(slot.type).decode
 
 
 def split(args: Buffer | None, kwargs: Buffer | None) -> tuple[Iterable[Raw], dict[str, Raw]]:

@@ -13,14 +13,17 @@ from typing import Any
 
 import msgspec
 
+from relevo.codec import forms
 from relevo.codec.annotations import Slot
 from relevo.codec.depth import MAX_DEPTH, is_too_deep
+from relevo.codec.pydantic_types import Misfit
 
 TOO_DEEP = f"nested too deeply: more than {MAX_DEPTH} levels, or a value that holds itself"
 
-_SUPPORTED = (
+SUPPORTED = (
     "None, bool, int, float, str, list, dict; and, where the annotation says so, bytes, datetime, date, time, "
-    "timedelta, Decimal, UUID, Enum, tuple, set, frozenset, dataclass, msgspec.Struct, TypedDict, NamedTuple"
+    "timedelta, Decimal, UUID, Enum, tuple, set, frozenset, dataclass, attrs class, msgspec.Struct, TypedDict, "
+    "NamedTuple, Pydantic model; others after app.codec.register(type, encode, decode)"
 )
 _EXAMPLES: dict[type, str] = {
     tuple: "tuple[int, ...]",
@@ -39,18 +42,20 @@ def find_fault(value: Any, slot: Slot) -> Fault | None:
     if fault := _part_without_json(value):
         return fault
     try:
-        raw = msgspec.json.encode(value)
+        raw = forms.encode(value)
     except Exception as exc:  # noqa: BLE001 - any error is the reason to report
         return _part_not_encodable(value, slot, exc)
     if is_too_deep(raw, MAX_DEPTH):
         return "", TOO_DEEP
-    return find_misfit(raw, slot) or _part_changed(value, msgspec.json.decode(raw, type=slot.type), slot)
+    return find_misfit(raw, slot) or _part_changed(value, slot.decoder()(raw), slot)
 
 
 def find_misfit(raw: bytes | msgspec.Raw, slot: Slot) -> Fault | None:
     """Where these bytes do not fit the type of `slot`; None if they do."""
     try:
-        msgspec.json.decode(raw, type=slot.type)
+        slot.decoder()(raw)
+    except Misfit as misfit:
+        return misfit.path, misfit.why
     except Exception as exc:  # noqa: BLE001 - the user's dataclass may raise anything
         why = str(exc) or type(exc).__name__
         path = ""
@@ -74,6 +79,10 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             names = [field.name for field in dataclasses.fields(value)]
             yield from ((f".{name}", getattr(value, name, None)) for name in names)
+        case _ if attributes := getattr(type(value), "__attrs_attrs__", ()):
+            yield from ((f".{one.name}", getattr(value, one.name, None)) for one in attributes)
+        case _ if fields := getattr(type(value), "__pydantic_fields__", None):
+            yield from ((f".{name}", getattr(value, name, None)) for name in fields)
 
 
 def _part_without_json(value: Any) -> Fault | None:
@@ -112,14 +121,16 @@ def _part_not_encodable(value: Any, slot: Slot, error: Exception) -> Fault:
         path += step
     if isinstance(error, RecursionError):
         return "", TOO_DEEP
+    for numpys in filter(forms.is_numpy, value if isinstance(value, dict) else [value]):
+        return path, forms.numpy_advice(numpys)
     if isinstance(error, TypeError) and not isinstance(value, dict):
-        return path, f"{_a(value)} cannot be sent as JSON. {_trouble(slot)}Supported: {_SUPPORTED}"
+        return path, f"{_a(value)} cannot be sent as JSON. {_trouble(slot)}Supported: {SUPPORTED}"
     return path, f"cannot be sent as JSON: {error}"
 
 
 def _encode_error(value: Any) -> Exception | None:
     try:
-        msgspec.json.encode(value)
+        forms.encode(value)
     except Exception as exc:  # noqa: BLE001 - see find_fault
         return exc
     return None
@@ -169,7 +180,7 @@ def _say_change(value: Any, back: Any, slot: Slot) -> str:
         change = f"{_a(value)} would come back as {_a(back)}"
         instead = f"pass {_a(back)}"
     if slot.trouble:
-        return f"{change}. {_trouble(slot)}Supported: {_SUPPORTED}"
+        return f"{change}. {_trouble(slot)}Supported: {SUPPORTED}"
     if slot.annotation:
         return f"{change}; the {place} is annotated `{slot.annotation}`: make that precise or {instead}"
     return f"{change}; annotate the {place} ({example}) or {instead}"

@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
-import msgspec
-
+from relevo.codec import forms
 from relevo.codec.annotations import Slot, origin_of, read_signature
 from relevo.codec.depth import MAX_DEPTH, SHALLOW_SIZE, is_too_deep
 from relevo.codec.digest import digest_of
 from relevo.codec.reader import ArgumentReader, Arguments, Buffer, split
-from relevo.codec.refusal import TOO_DEEP, Fault, find_fault, find_misfit
-from relevo.errors import PayloadError, PayloadTooLarge
+from relevo.codec.refusal import SUPPORTED, TOO_DEEP, Fault, find_fault, find_misfit
+from relevo.errors import PayloadError, PayloadTooLarge, TargetError
 
-_encode = msgspec.json.Encoder().encode
+ReadArguments = Callable[[Buffer | None, Buffer | None], Arguments]
+
+_encode = forms.encode
 _MAX_DEPTH_OF_ARGUMENTS = MAX_DEPTH + 1  # the list or object that holds them is a level too
 
 
@@ -32,12 +33,62 @@ class Signature:
         signature.decode(b"[7]", b'{"cents":990}')                 # ((7,), {"cents": 990})
     """
 
-    __slots__ = ("_read", "_read_known", "_read_result", "_rest", "_signature", "_slots", "_taking", "name", "result")
+    __slots__ = (
+        "_pending",
+        "_read",
+        "_read_known",
+        "_read_result",
+        "_rest",
+        "_signature",
+        "_slots",
+        "_taking",
+        "name",
+        "result",
+    )
+
+    _read: ReadArguments
+    _read_known: ReadArguments
+    _read_result: Callable[[Buffer], Any]
 
     def __init__(self, func: Callable[..., Any]) -> None:
-        self._describe(*read_signature(func))
         origin = origin_of(func)
         self.name: str = getattr(origin, "__name__", type(origin).__name__)
+        self._describe(*read_signature(func))
+        self._pending: Callable[..., Any] | None = None
+        if self.result.is_pending or self.unresolved is not None:
+            self._postpone(func)
+
+    @property
+    def parameters(self) -> list[Slot]:
+        """The slots of the parameters."""
+        return list(self._slots.values())
+
+    @property
+    def unresolved(self) -> Slot | None:
+        """The first parameter whose annotation has a name that is not defined."""
+        return next((slot for slot in self._slots.values() if slot.is_pending), None)
+
+    def check(self) -> None:
+        """Refuse a function with an annotation that relevo cannot read from JSON. Names may still be missing."""
+        if why := _unsupported([*self.parameters, self.result]):
+            raise TargetError(f"{self.name}(): {why}")
+
+    def _postpone(self, func: Callable[..., Any]) -> None:
+        """Look again for the names that are missing in annotations when the signature is first used."""
+        self._pending = func
+        self._read = lambda args, kwargs: self.resolved()._read(args, kwargs)
+        self._read_known = lambda args, kwargs: self.resolved()._read_known(args, kwargs)
+        self._read_result = lambda raw: self.resolved()._read_result(raw)
+
+    def resolved(self) -> Signature:
+        """Itself, after the names that were missing in annotations were looked for once more."""
+        if self._pending is not None:
+            signature, parameters, result = read_signature(self._pending)
+            if why := _unsupported([*parameters, result]):
+                raise TargetError(f"{self.name}(): {why}")
+            self._describe(signature, parameters, result)
+            self._pending = None
+        return self
 
     def _describe(self, signature: inspect.Signature, parameters: Sequence[Slot], result: Slot) -> None:
         self._signature = signature
@@ -47,12 +98,12 @@ class Signature:
         self._rest: Signature | None = None  # made on demand: few tasks are steps
         reader = ArgumentReader(parameters)
         self._read, self._read_known = reader.read, reader.read_known
-        self._read_result = msgspec.json.Decoder(result.type).decode
+        self._read_result = result.decoder()
 
     @property
     def digest(self) -> str:
         """The digest of the parameters; equal for two versions that take the same arguments."""
-        return digest_of(self._slots.values())
+        return digest_of(self.resolved()._slots.values())
 
     @property
     def first(self) -> Slot | None:
@@ -90,7 +141,7 @@ class Signature:
             args_back, kwargs_back = self._read_known(values, named)
             if args_back == args and kwargs_back == kwargs:
                 return fragment
-        except (PayloadTooLarge, MemoryError):
+        except (PayloadError, TargetError, MemoryError):
             raise
         except Exception as exc:  # noqa: BLE001 - encoding and comparing run the user's code
             cause = exc
@@ -118,7 +169,7 @@ class Signature:
 
     def _without_first(self) -> Signature:
         """The signature without the first parameter."""
-        first = self.first
+        first = self.resolved().first
         if first is None:
             raise PayloadError(
                 f"{self.name}() takes no argument for the result of what comes before; "
@@ -127,7 +178,7 @@ class Signature:
         taken = 0 if first.kind is Parameter.VAR_POSITIONAL else 1
         others = list(self._signature.parameters.values())[taken:]
         rest = Signature.__new__(Signature)
-        rest.name = self.name
+        rest.name, rest._pending = self.name, None
         rest._describe(self._signature.replace(parameters=others), list(self._slots.values())[taken:], self.result)
         rest._taking = f"{self._signature}, the first of which is the result of what comes before (.si(…) takes none)"
         self._rest = rest
@@ -141,8 +192,8 @@ class Signature:
             if kwargs is not None and len(kwargs) > SHALLOW_SIZE:
                 _check_depth(kwargs, _MAX_DEPTH_OF_ARGUMENTS)
             return self._read(args, kwargs)
-        except MemoryError:
-            raise  # not a fault of the payload: another worker may be able to read it
+        except (PayloadError, TargetError, MemoryError):
+            raise  # out of memory is not a fault of the payload: another worker may be able to read it
         except Exception as exc:  # bytes from outside, decoded to the user's classes
             raise self._refuse_payload(args, kwargs, exc) from exc
 
@@ -165,7 +216,7 @@ class Signature:
             _check_depth(raw, MAX_DEPTH)
             if self._read_result(raw) == value:
                 return raw
-        except (PayloadTooLarge, MemoryError):
+        except (PayloadError, TargetError, MemoryError):
             raise
         except Exception as exc:  # noqa: BLE001 - as for arguments
             cause = exc
@@ -176,7 +227,7 @@ class Signature:
         try:
             _check_depth(raw, MAX_DEPTH)
             return self._read_result(raw)
-        except MemoryError:
+        except (PayloadError, TargetError, MemoryError):
             raise
         except RecursionError as exc:
             raise self._refuse_result(("", TOO_DEEP)) from exc
@@ -260,3 +311,12 @@ class Signature:
 def _check_depth(raw: Buffer, levels: int) -> None:
     if len(raw) > SHALLOW_SIZE and is_too_deep(bytes(raw), levels):
         raise RecursionError
+
+
+def _unsupported(slots: Iterable[Slot]) -> str:
+    """What is wrong with the first annotation that cannot be read from JSON; '' if there is none."""
+    for slot in slots:
+        if slot.trouble and not slot.is_pending:
+            place = "the result" if slot.kind is None else f"argument {slot.name!r}"
+            return f"{place} is annotated `{slot.annotation}`, which {slot.trouble}. Supported: {SUPPORTED}"
+    return ""

@@ -173,5 +173,5 @@ def _checked(engine: Engine, text: Any, now_ms: int) -> tuple[str, Arrival]:
     # Not later than now, whatever clock it comes from: whoever acts on all letters means those that died before.
     died_ms = min(line.died_ms, now_ms)
     record = msgspec.structs.replace(record, ended_ms=min(record.ended_ms, now_ms))
-    # Without whoever waited for it there, and under a token above those that anybody may still hold.
+    # Without the callers that waited for it there, and under a token above those that workers may still hold.
     return queue, Arrival(line.id, died_ms, b'{"token":%d,' % TOKEN + write(record)[1:], beside)

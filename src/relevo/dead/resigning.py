@@ -1,4 +1,4 @@
-"""Signs dead letters again: those imported from another queue or env, and those that an operator vouches for."""
+"""Signs dead letters again: those imported from another queue or env, and those that an operator trusts."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
     send_welcome.enqueue(user.pk)        # in a transaction: sent when it commits
 
 `RELEVO = {...}` in the Django settings takes the settings of relevo, `REDIS_URL` the server. Workers: `manage.py relevo
-worker`.
+worker`. For Django's own tasks, `relevo.django.Backend` is a backend of `TASKS`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from relevo.django.backend import Backend
     from relevo.django.site_app import SiteApp
+    from relevo.django.tasks_options import options
     from relevo.django.testing import RelevoTestCase, RelevoTestMixin, RelevoTransactionTestCase
 
     app: SiteApp
 
-__all__ = ["RelevoTestCase", "RelevoTestMixin", "RelevoTransactionTestCase", "app"]
+__all__ = ["Backend", "RelevoTestCase", "RelevoTestMixin", "RelevoTransactionTestCase", "app", "options"]
 
 _HOMES = {
     "app": "site_app",
+    "options": "tasks_options",
+    "Backend": "backend",
     "RelevoTestCase": "testing",
     "RelevoTestMixin": "testing",
     "RelevoTransactionTestCase": "testing",

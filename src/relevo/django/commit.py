@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
@@ -14,6 +14,7 @@ from relevo.errors import StoreError
 if TYPE_CHECKING:
     from relevo.django.site_task import SiteTask
 
+Then = Callable[[Sequence[Job[Any]]], None]
 #: True: with the transaction of the default database; or of the one of that alias; False: at once.
 OnCommit = bool | str | None
 
@@ -38,8 +39,11 @@ def transaction_of(on_commit: OnCommit) -> Any:
 class Held:
     """Jobs that wait for a commit; called by Django when it has happened."""
 
-    def __init__(self, task: SiteTask[..., Any], jobs: Sequence[Job[Any]], fragments: list[bytes]) -> None:
+    def __init__(
+        self, task: SiteTask[..., Any], jobs: Sequence[Job[Any]], fragments: list[bytes], then: Then | None = None
+    ) -> None:
         self._task = task
+        self._then = then
         self._jobs = jobs
         self._fragments = fragments
 
@@ -52,8 +56,16 @@ class Held:
             raise
         for job, owner in zip(self._jobs, owners, strict=True):
             job.id, job.created = owner, owner == job.id
+        if self._then is not None:
+            self._then(self._jobs)
 
 
-def hold(connection: Any, task: SiteTask[..., Any], jobs: Sequence[Job[Any]], fragments: list[bytes]) -> None:
-    """Send these jobs when the transaction of the connection commits."""
-    transaction.on_commit(Held(task, jobs, fragments), using=connection.alias)
+def hold(
+    connection: Any,
+    task: SiteTask[..., Any],
+    jobs: Sequence[Job[Any]],
+    fragments: list[bytes],
+    then: Then | None = None,
+) -> None:
+    """Send these jobs when the transaction of the connection commits, and then call `then` with them."""
+    transaction.on_commit(Held(task, jobs, fragments, then), using=connection.alias)

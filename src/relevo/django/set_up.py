@@ -6,5 +6,9 @@ from django.apps import apps
 
 import django
 
+__all__ = ["app"]
+
 if not apps.ready:
     django.setup()
+
+from relevo.django.site_app import app  # needs the settings

@@ -23,7 +23,7 @@ class SiteApp(Relevo):
         site = site_settings.load()
         super().__init__(site.name)
         self.engine.task_class = SiteTask
-        self.engine.preload = "relevo.django.set_up"
+        self.engine.home = "relevo.django.set_up:app"
         self._take(site)
 
     def follow_settings(self) -> None:

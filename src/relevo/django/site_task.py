@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from relevo.codec import Signature
-from relevo.django.commit import OnCommit, checked, hold, transaction_of
+from relevo.django.commit import OnCommit, Then, checked, hold, transaction_of
 from relevo.django.connections import around, original
 from relevo.engine.handle import Job
 from relevo.engine.options import Options
@@ -60,18 +60,19 @@ class SiteTask(Task[P, R]):
         connection = transaction_of(self.on_commit)
         if connection is None:
             return super().enqueue(*args, **kwargs)
-        return self._held(connection, [(args, kwargs)])[0]
+        return self.held(connection, [(args, kwargs)])[0]
 
     def enqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
         """Put many jobs on the queue, when the open transaction commits if there is one."""
         connection = transaction_of(self.on_commit)
-        return super().enqueue_many(calls) if connection is None else self._held(connection, calls)
+        return super().enqueue_many(calls) if connection is None else self.held(connection, calls)
 
     delay = enqueue
 
-    def _held(self, connection: Any, calls: Iterable[Any]) -> list[Job[R]]:
+    def held(self, connection: Any, calls: Iterable[Any], then: Then | None = None) -> list[Job[R]]:
+        """Jobs that are put on the queue when the transaction of the connection commits; then `then` is called."""
         fragments = self._encoded(calls)  # refused here, where the mistake is, and not on commit
         ids = self.engine.new_id.many(len(fragments))
         jobs = self._jobs(ids, ids)
-        hold(connection, self, jobs, fragments)
+        hold(connection, self, jobs, fragments, then)
         return jobs

@@ -5,9 +5,10 @@ Sets Django up (DJANGO_SETTINGS_MODULE) and imports all tasks.
 
 from __future__ import annotations
 
-import relevo.django.set_up  # noqa: F401  # before anything that needs the settings
+from relevo.django.set_up import app  # first: all else needs the settings
+
+# isort: split
 from relevo.django.discovery import discover
-from relevo.django.site_app import app
 
 __all__ = ["app"]
 

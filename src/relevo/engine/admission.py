@@ -1,4 +1,4 @@
-"""Claimed jobs: whether one may run, and what becomes of one whose worker fell silent."""
+"""Claimed jobs: whether one may run, and what becomes of one whose worker stopped reporting."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def held_of(id: bytes, claim: bytes, body: bytes, story: bytes) -> Held:
 
 
 def lease_ended(held: Held, now_ms: int) -> Happened:
-    """What happened to a job whose worker fell silent."""
-    lost = Attempt("lost", held.worker, held.since_ms, now_ms, message="its worker fell silent")
+    """What happened to a job whose worker stopped reporting."""
+    lost = Attempt("lost", held.worker, held.since_ms, now_ms, message="its worker stopped reporting")
     return CancelAsked() if held.cancel_asked else LeaseLost(lost)
 
 
 def recovered(engine: Engine, queue: str, held: Held, now_ms: int) -> Moved:
-    """What becomes of a job whose worker fell silent."""
+    """What becomes of a job whose worker stopped reporting."""
     policy, terms = engine.terms_of(held.envelope, queue)
     outcome = decide(held.story, lease_ended(held, now_ms), policy, now_ms, random.random())
     return settle(held, outcome, terms, now_ms)

@@ -12,7 +12,7 @@ from relevo.checkpoints.keeping import Home, Keeping
 from relevo.checkpoints.loops import Iteration, Source
 from relevo.checkpoints.steps import Step
 from relevo.engine.job import Attempt
-from relevo.engine.message import Headers, Message, message_of
+from relevo.engine.message import Headers, Message
 from relevo.errors import ConfigurationError, OptionError
 from relevo.text.durations import Duration
 
@@ -37,6 +37,8 @@ class JobContext(Struct, eq=False):
     #: The tenant of the job (the option `tenant`).
     tenant: str = ""
     tags: tuple[str, ...] = ()
+    #: How many failures of this job, this attempt's included, would still be retried. 0: the last attempt.
+    retries_left: int = 0
     #: The workflow it belongs to: its id and its queue; '': none.
     flow: str = ""
     #: The tick of the schedule that made it, in milliseconds of Unix time.
@@ -62,8 +64,8 @@ class JobContext(Struct, eq=False):
     def fence(self) -> int:
         """A fencing token: grows with every delivery of this job (retry, hand-over, lost lease, revived dead letter).
 
-        A database that refuses a smaller number than it has seen for this job thereby refuses a run that has lost its
-        lease without knowing it yet.
+        A database that refuses a smaller number than it has seen for this job also refuses a run that has lost its
+        lease without having noticed.
         """
         return self._token
 
@@ -72,7 +74,14 @@ class JobContext(Struct, eq=False):
         """The bus message that is being handled; None in a plain task."""
         if self.headers is None:
             return None
-        return message_of(self.id, self.target, self.attempt, self.tenant, self.deadline_ms, self.headers)
+        return Message(
+            id=self.id,
+            type=self.target,
+            attempt=self.attempt,
+            tenant=self.tenant,
+            deadline_ms=self.deadline_ms,
+            headers=self.headers,
+        )
 
     @property
     def cancel_requested(self) -> bool:
@@ -176,5 +185,8 @@ def current_job() -> JobContext:
     """
     job = running.get()
     if job is None:
-        raise ConfigurationError("current_job() was called outside a job; it works in code that a worker runs")
+        raise ConfigurationError(
+            "current_job() was called outside a job; it works in code that a worker runs, "
+            "and in tests inside `with relevo.testing.job_context():`"
+        )
     return job

@@ -74,8 +74,9 @@ class Engine:
         self.keys_of(settings.queue)  # refuses an invalid name
         #: Options of tasks that set no others.
         self.default_options = _options_of(settings)
-        #: A module that child processes of a worker import before that of a task; '': none.
-        self.preload = ""
+        #: `module:attribute` of the app, loaded by child processes of a worker before a task's module; '': they find a
+        #: task in its module.
+        self.home = ""
         #: The class of its tasks.
         self.task_class: type[Task[..., Any]] = Task
         #: Finds the handler of a message by its queue and type. Set by the bus.

@@ -132,7 +132,7 @@ class Story(Struct, frozen=True, omit_defaults=True):
     attempts: tuple[Attempt, ...] = ()
     #: Attempts that used up a retry.
     spent: int = 0
-    #: How often its worker fell silent.
+    #: How often its worker was lost.
     crashes: int = 0
     #: Since when workers have been asked that do not know its task; 0: none was.
     unknown_since_ms: int = 0

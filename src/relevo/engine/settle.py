@@ -203,9 +203,9 @@ def _told(held: Held, record: Record, terms: Terms) -> bytes:
 
 
 def _is_ours(held: Held, terms: Terms) -> bool:
-    """Whether we may vouch for what became of a job: what was forged must not end under our signature.
+    """Whether the end of a job may be signed: a forged job must not end under our signature.
 
-    Asked here although workers ask before a job runs: many jobs end that never came so far.
+    Checked here although workers check before a job runs: many jobs end without a run.
     """
     if terms.signer is None or held.envelope is None:
         return terms.signer is None

@@ -1,4 +1,4 @@
-"""Which workers are alive: each announces itself under a short TTL. And turns for duties that one of them performs."""
+"""Which workers are alive: each announces itself under a short TTL."""
 
 from __future__ import annotations
 
@@ -63,11 +63,6 @@ def silenced(keys: AppKeys, worker: str) -> Call[int]:
     return Call([b"DEL", keys.worker(worker)])
 
 
-def take_turn(key: bytes, worker: str, seconds: float) -> Call[bool]:
-    """Whether it is this worker's turn: no other took it within so many seconds."""
-    return Call([worker, max(1, round(seconds * 1000))], bool, script("upkeep/take_lock"), (key,), repeatable=False)
-
-
 def queues_served(keys: AppKeys) -> Generator[Call[Any], Any, frozenset[str]]:
     """Queues that live workers serve."""
     alive, _ = yield from roll(keys, 0)
@@ -75,8 +70,8 @@ def queues_served(keys: AppKeys) -> Generator[Call[Any], Any, frozenset[str]]:
 
 
 def roll(keys: AppKeys, now_ms: int) -> Generator[Call[Any], Any, tuple[list[WorkerInfo], list[str]]]:
-    """Live workers, and ids of those that fell silent in the last 15 minutes. Changes nothing, so that read-only users
-    may call it and every call reports the same."""
+    """Live workers, and ids of those that stopped reporting in the last 15 minutes. Changes nothing, so that read-only
+    users may call it and every call reports the same."""
     known = yield from _known(keys)
     alive = [one for _, _, text in known if text and (one := read_worker(text)) is not None]
     return alive, [id for id, at_ms, text in known if text is None and at_ms >= now_ms - LOST_MS]

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from relevo.engine.leader import take_turn
 from relevo.engine.lists import listed_pools, listed_queues
-from relevo.engine.workers import roll, take_turn
+from relevo.engine.workers import roll
 from relevo.errors import ServerRefused
 from relevo.health.status import (
     Health,
@@ -83,7 +84,7 @@ def cached(engine: Engine) -> Generator[Call[Any], Any, Health]:
 def watching(engine: Engine, worker: str) -> Steps[Health | None]:
     """Look, store and log what changed; None if a worker did so in this interval."""
     every = engine.settings.health_every
-    if not (yield take_turn(engine.keys.watching, worker, every * _TURN)):
+    if not (yield take_turn(engine.keys.turn("health"), worker, every * _TURN)):
         return None
     kept: Health | None = yield snapshot(engine.keys)
     found = msgspec.structs.replace((yield from _looking(engine, kept)), every_s=every)

@@ -291,7 +291,7 @@ class Queue:
         while True:
             found: Turn = yield turn(self._keys, worker, lending, n - len(leases), settled)
             settled = Settled()
-            for row in found.lost:  # of takers and workers that fell silent: decided by whoever comes by
+            for row in found.lost:  # of takers and workers that stopped reporting: decided by the next caller
                 settled.moved.append(recovered(self._engine, self.name, held_of(*row[:4]), found.now_ms))
             for index, (id, body) in enumerate(zip(found.ids, found.bodies, strict=True)):
                 claim, story = found.again.get(index, (f"1 {worker} {found.now_ms}".encode(), b""))

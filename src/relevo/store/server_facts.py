@@ -88,7 +88,7 @@ def default_user() -> Call[tuple[tuple[str, ...], str]]:
 
 
 def engine(info: Mapping[str, str]) -> Engine:
-    """Which server it is. Valkey also gives a redis_version, for the sake of old clients."""
+    """Which server it is. Valkey also gives a redis_version, for old clients."""
     if "valkey_version" in info:
         return Engine("valkey", info["valkey_version"])
     return Engine("redis", info.get("redis_version", "0"))

@@ -61,7 +61,7 @@ def plain(name: str) -> str:
 
 
 def is_secret(name: str, marked: Iterable[str] = ()) -> bool:
-    """Whether a value of this name is not for everybody: by what it is called, or because it is `marked`.
+    """Whether a value of this name is secret: by its name, or because it is `marked`.
 
     >>> is_secret("access_token"), is_secret("tokenizer"), is_secret("card", ["card"])
     (True, False, True)

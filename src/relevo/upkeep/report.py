@@ -1,4 +1,4 @@
-"""The report of a purge: each entry with its reason, age and bytes; a dry run gives the same report."""
+"""The report of upkeep: each entry with its reason, age and bytes; a dry run gives the same report."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ log = logging.getLogger("relevo.purge")
 
 
 class Purged(Struct, frozen=True):
-    """An entry that was too old."""
+    """An entry that was too old, or something that was no longer used."""
 
-    #: queue or pool, and its name
+    #: queue, pool or subscription, and its name
     kind: str
     name: str
+    #: Of a job or an entity; '': the whole queue or subscription.
     id: str
-    #: The state it was in, or orphaned.
+    #: The state it was in, orphaned, or unused.
     state: str
     #: The action: dead, cancelled, expired, recovered, removed, noted, or the state it moved to.
     what: str
@@ -45,12 +46,12 @@ class Uncertain(Struct, frozen=True):
 
 
 class Held(Struct, frozen=True):
-    """The number of jobs in a state that are left alone because a pause or a breaker holds them back."""
+    """The number of entries in a state that are left alone for a reason."""
 
-    #: Name of the queue.
+    kind: str
     name: str
     state: str
-    #: What holds them back: `tenant acme is paused`.
+    #: What holds them back, such as `tenant acme is paused`; or why an unused queue is kept.
     why: str
     count: int
 
@@ -68,8 +69,8 @@ class PurgeGroup(Struct, frozen=True):
     bytes: int
 
 
-class PurgeReport(Struct, frozen=True):
-    """The result of a purge or a dry run."""
+class UpkeepReport(Struct, frozen=True):
+    """The result of a purge or a sweep, or of a dry run."""
 
     purged: tuple[Purged, ...]
     dry_run: bool
@@ -77,11 +78,11 @@ class PurgeReport(Struct, frozen=True):
     unknown: tuple[Uncertain, ...] = ()
     #: Entries that changed between search and action.
     spared: int = 0
-    #: Queues and pools that another process was purging: not searched, or not completely.
+    #: Queues and pools, or `bus`, that another process was working on: not searched, or not completely.
     skipped: tuple[str, ...] = ()
     #: Queues and pools with more old entries than one run acts on.
     unfinished: tuple[str, ...] = ()
-    #: Jobs held back by a pause or a breaker: counted and left alone.
+    #: Left alone for a reason: held back by a pause or a breaker; unused, but not empty.
     held: tuple[Held, ...] = ()
 
     @property
@@ -105,7 +106,7 @@ class PurgeReport(Struct, frozen=True):
         ]
 
 
-def log_report(report: PurgeReport) -> None:
+def log_report(report: UpkeepReport) -> None:
     """Log the report: count, age and reason."""
     verb = "would be" if report.dry_run else "are"
     for one in report.groups():
@@ -119,6 +120,6 @@ def log_report(report: PurgeReport) -> None:
         named = (some.kind, some.name, some.count, some.state, some.why)
         log.info("%s %s: %d of state %s are left alone: %s", *named)
     for held in report.held:
-        log.info("queue %s: %d of state %s are left alone: %s", held.name, held.count, held.state, held.why)
+        log.info("%s %s: %d of state %s are left alone: %s", held.kind, held.name, held.count, held.state, held.why)
     for name in report.skipped:
         log.info("%s: another process is purging it", name)

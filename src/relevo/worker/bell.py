@@ -23,7 +23,7 @@ MARGIN = 3.0
 
 
 class Bell:
-    """Listens for some consumers on a connection of its own: a blocked read would hold up everybody else's calls."""
+    """Listens for some consumers on a connection of its own: a blocked read would delay all other calls."""
 
     def __init__(
         self,

@@ -56,10 +56,9 @@ log = logging.getLogger("relevo.worker")
 
 _NEW = Story()
 _FINISH = Finish()
-#: How long the server believes an idle worker waits, and how often the worker says so. Between the two lies the
-#: time in which a killed idle worker may still be handed one job, which then has to wait for its lease to end.
-#: Saying so is also how an idle worker hears of leases that began since: no more than a lease (of the default length),
-#: so that it is there when one runs out.
+#: How long the registration of an idle worker is valid, and how often it is renewed. Between the two lies the time in
+#: which a killed idle worker may still be handed one job, which then has to wait for its lease to end. The renewal also
+#: returns when leases that began since run out: no less often than the default lease, so that the worker is there then.
 IDLE_MS = 40_000
 REST_EVERY = 12.0
 #: Jobs that the first turn after a rest asks for: the first job of a burst starts before the others are handed out, and
@@ -403,7 +402,7 @@ class Consumer:
             self._keep(held)
             return
         self._conclude(held, lease_ended(held, now_ms))
-        log.warning("%s: job %s was taken back from %s, which fell silent", self.queue, held.id, held.worker)
+        log.warning("%s: job %s was taken back from %s, which stopped reporting", self.queue, held.id, held.worker)
 
     def _keep(self, held: Held) -> None:
         """It is lent to us again, because we were too late to renew it; hand it back if we never heard of it."""

@@ -80,6 +80,7 @@ class Intake:
             envelope.name,
             envelope.tenant,
             envelope.tags,
+            (options.retries if envelope.retries is None else envelope.retries) - held.story.spent,
             _engine=self._engine,
             _token=held.token,
         )

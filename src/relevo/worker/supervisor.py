@@ -82,11 +82,11 @@ class Child:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether somebody stopped the process (SIGSTOP): its jobs must be free to run elsewhere."""
+        """Whether the process is stopped (SIGSTOP): its jobs must be free to run elsewhere."""
         try:
             return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
         except (OSError, IndexError):
-            return True  # cannot be seen: do not vouch for it
+            return True  # unknown: do not renew its leases
 
     def close(self) -> None:
         """Release what we share."""

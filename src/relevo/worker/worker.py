@@ -33,7 +33,7 @@ from relevo.worker.consumer import Consumer
 from relevo.worker.intake import Intake
 from relevo.worker.lease_renewer import LeaseRenewer
 from relevo.worker.ledger import Ledger
-from relevo.worker.presence import ListsDuty, Presence, Registration
+from relevo.worker.presence import Presence, Registration
 from relevo.worker.runner import Runner
 from relevo.worker.server_clock import StepLog
 from relevo.worker.time_limits import NotesDuty, TimeLimits
@@ -164,7 +164,11 @@ class Worker:
         driver = self.engine.client.driver()
         await self._check_server(driver)
         runner = self._runner = Runner(
-            self.engine, concurrency=self.concurrency, threads=self._threads, on_settled=self._on_settled
+            self.engine,
+            concurrency=self.concurrency,
+            threads=self._threads,
+            processes=self.engine.settings.pool or os.cpu_count() or 1,
+            on_settled=self._on_settled,
         )
         runner.ledger = self._ledger
         self.consumers = [Consumer(self, queue, number, driver) for number, queue in enumerate(self.queues)]
@@ -201,7 +205,7 @@ class Worker:
     def _own_duties(self, driver: AsyncDriver) -> list[Duty[Any]]:
         """Those of every worker. The first ones make it known; they are closed last."""
         assert self._time_limits is not None
-        known = [Registration(self), Presence(self), ListsDuty(self)]
+        known = [Registration(self), Presence(self)]
         notes = NotesDuty(self.runner, self.consumers)
         return [*known, self._time_limits, notes, TimingsDuty(self.consumers, driver), *self._added]
 
@@ -309,7 +313,7 @@ class Worker:
             try:
                 await consumer.leave()
             except StoreError as error:
-                log.warning("%s: could not say goodbye: %s", consumer.queue, error)
+                log.warning("%s: could not sign off: %s", consumer.queue, error)
         await asyncio.gather(*(bell.drain() for bell in self._bells))
         self.is_drained = True
         for run in [run for run in runner.runs.values() if not run.started]:
@@ -379,7 +383,7 @@ class Worker:
                     consumer.settle_soon()
 
     def _on_hanging(self) -> None:
-        log.error("too many threads hang; the worker starts anew")
+        log.error("too many jobs hang; the worker starts anew")
         self.start_anew()
 
 

@@ -110,10 +110,12 @@ class Workflow(Generic[R]):
     >>> flow.result(timeout=60)                                                   # doctest: +SKIP
     """
 
-    __slots__ = ("_engine", "id", "queue")
+    __slots__ = ("_ended", "_engine", "id", "queue")
 
     def __init__(self, engine: Engine, id: str, queue: str) -> None:
         self._engine = engine
+        #: Its record, where `as_completed` has brought it.
+        self._ended: Record | None = None
         self.id = id
         #: where it is kept
         self.queue = queue
@@ -135,13 +137,14 @@ class Workflow(Generic[R]):
         not go well.
         """
         limit = None if timeout is None else seconds(timeout, what="timeout")
-        record = self._engine.client.wait(self._engine.keys_of(self.queue), self.id, limit)
+        record = self._ended or self._engine.client.wait(self._engine.keys_of(self.queue), self.id, limit)
         return self._engine.run(self._result(record))
 
     async def aresult(self, timeout: Duration | None = None) -> R:
         """`result` for async code."""
         limit = None if timeout is None else seconds(timeout, what="timeout")
-        record = await self._engine.client.await_end(self._engine.keys_of(self.queue), self.id, limit)
+        keys = self._engine.keys_of(self.queue)
+        record = self._ended or await self._engine.client.await_end(keys, self.id, limit)
         return await self._engine.arun(self._result(record))
 
     def _result(self, record: Record) -> Generator[Call[Any], Any, R]:
@@ -340,6 +343,7 @@ class Workflow(Generic[R]):
         return await self._engine.arun(self._retry())
 
     def _retry(self) -> Steps[int]:
+        self._ended = None
         flow = yield from self._closely()
         told: list[Report] = []
         for one in _members(flow):
@@ -351,7 +355,7 @@ class Workflow(Generic[R]):
                         number = yield from Job(self._engine, one.id, one.queue)._retry()
                         if number:
                             told.append(Report(self.id, one.id, number, "revived", "n"))
-        # It hears of it by letter, too; but whoever carries that may be slower than the caller, who wants to wait.
+        # An outbox message reports it, too; but its carrier may be slower than the caller, who wants to wait.
         if (yield from hear_all(self._engine.keys_of(self.queue), told, self._engine.settings.dead_max)):
             yield from self._engine.relay(self.queue)
         return len(told)

@@ -14,7 +14,7 @@ DEBUG = False
 ALLOWED_HOSTS = ["testserver"]
 ROOT_URLCONF = "tests.django.project.urls"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-INSTALLED_APPS = ["relevo.django", "tests.django.shop", *([] if HAS_TASKS else ["django_tasks"])]
+INSTALLED_APPS = ["relevo.django", "tests.django.shop", "tests.django.mails", *([] if HAS_TASKS else ["django_tasks"])]
 _FOLDER = os.environ.get("SHOP_FOLDER", ".")
 DATABASES: dict[str, Any] = {
     alias: {
@@ -33,4 +33,8 @@ RELEVO: dict[str, Any] = {
     "call_timeout": "30s",
     "connect_timeout": "30s",
     "outbox": os.environ.get("SHOP_OUTBOX") == "1",
+}
+TASKS: dict[str, Any] = {
+    "default": {"BACKEND": "relevo.django.Backend", "QUEUES": ["default", "mails"]},
+    "prompt": {"BACKEND": "relevo.django.Backend", "QUEUES": [], "OPTIONS": {"ENQUEUE_ON_COMMIT": False}},
 }

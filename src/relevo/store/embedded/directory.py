@@ -168,7 +168,7 @@ def open_directory(path: Path, *, closed: bool = True) -> DataDirectory:
         if closed and directory.is_open_to_others:
             raise UntrustedDirectory(
                 f"{path} can be written by other users (mode {stat.S_IMODE(found.st_mode):04o}), and a server started "
-                "on it would obey them. If you know what is in it, run "
+                "on it would execute their files. If you know what is in it, run "
                 f"`relevo server trust {shlex.quote(str(path))}`, which closes it; else remove it."
             )
     except BaseException:
@@ -181,7 +181,7 @@ def refuse_other_owner(path: Path, found: os.stat_result | None) -> None:
     """Refuse what belongs to another user."""
     if found is not None and found.st_uid != user():
         raise UntrustedDirectory(
-            f"{path} belongs to {named(found.st_uid)}, and a server started on it would obey that user. Set "
+            f"{path} belongs to {named(found.st_uid)}, and a server started on it would execute that user's files. Set "
             "RELEVO_DATA_DIR to a directory of your own, or RELEVO_URL to a server of yours."
         )
 

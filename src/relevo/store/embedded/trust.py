@@ -107,8 +107,8 @@ def note_use(directory: DataDirectory) -> None:
 def untrusted(path: Path) -> UntrustedDirectory:
     """The error for a directory of this user that has no record."""
     return UntrustedDirectory(
-        f"{path} was not made by relevo for this user at this place, and a server started on it would obey what its "
-        "files say: it may come with a repository, an archive or a copy. If you know where it comes from (an earlier "
+        f"{path} was not made by relevo for this user at this place, and a server started on it would execute its "
+        "files: it may come with a repository, an archive or a copy. If you know where it comes from (an earlier "
         "version of relevo, or you moved it), and only then, run "
         f"`relevo server trust {shlex.quote(str(path))}`; else remove it, or set RELEVO_DATA_DIR to another directory."
     )

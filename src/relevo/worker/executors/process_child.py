@@ -1,4 +1,4 @@
-"""The inside of a child process: hears of a function, then of attempts to make with it, and answers each.
+"""The inside of a child process: receives a function, then attempts of it, and answers each.
 
 The parent is `processes`. The child imports what its parent resolved and nothing else. It may be killed
 at any moment, so what a job prints and how far it is goes to the parent while it runs, and not only at its end.
@@ -172,7 +172,7 @@ class _Told(Capture, kw_only=True, eq=False, gc=False):
 
 
 class _Context(JobContext, kw_only=True, eq=False):
-    """A job's context whose progress reaches the parent, and which hears from it that the worker is stopping."""
+    """A job's context whose progress reaches the parent, and which is notified by it that the worker is stopping."""
 
     _number: int
     _wire: Wire
@@ -192,6 +192,7 @@ class _Context(JobContext, kw_only=True, eq=False):
             order.job_name,
             order.tenant,
             order.tags,
+            order.retries_left,
             order.flow,
             headers=order.headers,
             deadline_ms=order.deadline_ms,
@@ -243,17 +244,23 @@ class _Found(NamedTuple):
 
 @functools.cache
 def _find(function: Function) -> _Found:
-    if function.preload:
-        importlib.import_module(function.preload)
+    home, _, attribute = function.app.partition(":")
+    tasks = getattr(importlib.import_module(home), attribute).tasks if home else {}
     module = importlib.import_module(function.module)
+    if function.target in tasks:
+        return _of_task(tasks[function.target])
     for value in vars(module).values():
         if isinstance(value, Task) and value.target == function.target:
-            return _Found(value.func, value.signature, value.options.retry_on, value.options.give_up_on)
+            return _of_task(value)
     # A plain function, or a task inside a class.
     found: Any = functools.reduce(getattr, function.name.split("."), module)
     if isinstance(found, Task):
-        return _Found(found.func, found.signature, found.options.retry_on, found.options.give_up_on)
+        return _of_task(found)
     return _Found(found, (ActionSignature if function.is_action else Signature)(found))
+
+
+def _of_task(task: Task[..., Any]) -> _Found:
+    return _Found(task.func, task.signature, task.options.retry_on, task.options.give_up_on)
 
 
 def _prepare(function: Function) -> Ready | Failed:

@@ -25,8 +25,8 @@ class Function(Struct, frozen=True, tag=True):
     target: str
     #: It handles messages: one struct takes all of a message's data.
     is_action: bool = False
-    #: A module to import before that of the function; '': none.
-    preload: str = ""
+    #: `module:attribute` of the app, to be imported before the function; '': the task is found in its module.
+    app: str = ""
 
 
 class Apart(Struct, frozen=True):
@@ -66,6 +66,7 @@ class Order(Struct, frozen=True, tag=True):
     job_name: str
     tenant: str
     tags: tuple[str, ...]
+    retries_left: int
     flow: str
     headers: Headers | None
     deadline_ms: int | None

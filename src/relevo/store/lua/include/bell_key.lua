@@ -1,2 +1,2 @@
--- The calls for one worker.
+-- The bell of one worker.
 local function bell_key(owner) return bell .. ':' .. owner end

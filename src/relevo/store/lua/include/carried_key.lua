@@ -1,2 +1,2 @@
--- The what a job carries with it.
+-- What a job carries with it.
 local function carried_key(owner) return carried .. ':' .. owner end

@@ -1,2 +1,2 @@
--- The what was made on behalf of a conversation.
+-- What was made on behalf of a conversation.
 local function made_key(owner) return made .. ':' .. owner end

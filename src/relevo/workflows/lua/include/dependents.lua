@@ -1,4 +1,4 @@
--- What waits for other jobs hears of their ends. All it knows is in its bag, the hash carried:<id>:
+-- How a job that waits for others is notified of their ends. All it knows is in the hash carried:<id>:
 --   since   when it was freed, so that its age can be told
 --   life    waits | freed (it may run) | cut (cancelled because of a parent); of a workflow: draft (until it is founded) | open | closed
 --   open    parents it still waits for          bad   parents that forbid it to run

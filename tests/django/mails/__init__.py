@@ -1,0 +1,1 @@
+"""An installed app whose tasks are Django's own."""
