@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from relevo.bus.service import Service
     from relevo.engine.backoff import Backoff
     from relevo.engine.breaker import Breaker
+    from relevo.engine.completion import as_completed
     from relevo.engine.context import JobContext, current_job
     from relevo.engine.handle import Job, JobInfo, Progress
     from relevo.engine.job import State
@@ -64,6 +65,7 @@ __all__ = [
     "Workflow",
     "WorkflowInfo",
     "WorkflowProgress",
+    "as_completed",
     "chain",
     "current_job",
     "group",
@@ -79,6 +81,7 @@ _FROM = {
     "Workflow": "workflows.workflow",
     "WorkflowInfo": "workflows.workflow",
     "WorkflowProgress": "workflows.workflow",
+    "as_completed": "engine.completion",
     "chain": "workflows.steps",
     "group": "workflows.steps",
     "Job": "engine.handle",

@@ -850,6 +850,6 @@ async def test_large_data_of_a_duplicate_message_expires(site: Site) -> None:
 
 async def test_the_state_of_a_message_with_large_data_can_be_looked_at(site: Site) -> None:
     job = await site.shop.asend("billing.charge", {"text": LARGE})
-    assert await job.astatus() is State.READY
+    assert await job.astate() is State.READY
     assert (await job.ainfo()).task == "billing.charge"
     assert [row.id for row in await site.app.queue(ACTIONS).ajobs()] == [job.id]

@@ -187,13 +187,13 @@ def test_a_letter_is_run_with_a_signature_for_one_who_knows_its_maker(
     job = dead.app.tasks["plain"].enqueue()
     assert "no signing_keys" in dead("retry", job.id, "--sign", code=2).err
     monkeypatch.setenv("RELEVO_SIGNING_KEYS", "k1:0123456789abcdef")
-    with dead.app.rebound(signing_keys=("k1:0123456789abcdef",)):
+    with dead.app.engine.rebound(signing_keys=("k1:0123456789abcdef",)):
         drained(dead.app)
         assert "--sign" in dead("show", job.id).out
         assert "--rate" in dead("retry", "--all", "--rate", "9/s", "--sign", code=2).err
         assert dead("retry", job.id, "--sign").out == "retried 1 dead letter\n"
         drained(dead.app)
-        assert job.status() is State.DONE
+        assert job.state() is State.DONE
     assert dead.deeds() == [("dead.retry", 1, {"ids": [job.id], "sign": True})]
 
 

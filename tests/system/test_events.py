@@ -17,8 +17,8 @@ from relevo import Relevo, State, current_job
 from relevo.bus.bus import Bus
 from relevo.bus.event_store import relay_events
 from relevo.bus.events import delivering, publishing
+from relevo.bus.headers import Sending
 from relevo.bus.history_store import NO_LOG
-from relevo.bus.outgoing import Sending
 from relevo.bus.service import Service
 from relevo.bus.subscription_store import Subscription, subscribe, subscriptions, unsubscribe
 from relevo.engine.message import Message

@@ -14,8 +14,9 @@ from relevo.bus.actions import ActionSignature
 from relevo.bus.bus import Bus
 from relevo.bus.callbacks import Callbacks, reporting, sending
 from relevo.bus.events import Subscribed, catching_up, delivering, log_of, publishing
+from relevo.bus.headers import Sending
 from relevo.bus.naming import action_name, context_of, queue_of, service_name
-from relevo.bus.outgoing import Outgoing, Sending, like_the_last, outgoing, time_left
+from relevo.bus.outgoing import Outgoing, like_the_last, outgoing, time_left
 from relevo.bus.requests import Request
 from relevo.engine.context import current_job, running
 from relevo.engine.handle import Job

@@ -13,7 +13,7 @@ from relevo.engine import job_store as jobs
 from relevo.engine.fingerprint import is_permanent
 from relevo.engine.ids import LENGTH, made_ms
 from relevo.engine.job import Attempt, Envelope, Record, State
-from relevo.engine.message import message_of
+from relevo.engine.message import Message
 from relevo.engine.revival import Ended, reviving
 from relevo.engine.signed_ends import verify_record
 from relevo.errors import (
@@ -82,8 +82,8 @@ class JobInfo(Struct, frozen=True):
     #: The dead letter whose place it took, with other arguments; and of a letter, the job that took its place.
     origin: str = ""
     replaced_by: str = ""
-    #: Of a message of the bus: the operation it belongs to, the message that caused it, who sent it, on behalf of which
-    #: task and session.
+    #: Of a message of the bus: the operation it belongs to, the message that caused it, who sent it, and its
+    #: conversation and session.
     correlation_id: str = ""
     causation_id: str = ""
     source: str = ""
@@ -112,7 +112,7 @@ class Job(Generic[R]):
     >>> job.result(timeout=10)              # doctest: +SKIP
     """
 
-    __slots__ = ("_decode", "_engine", "created", "id", "queue")
+    __slots__ = ("_decode", "_ended", "_engine", "created", "id", "queue")
 
     def __init__(
         self,
@@ -124,6 +124,8 @@ class Job(Generic[R]):
     ) -> None:
         self._engine = engine
         self._decode = decode
+        #: Its record, where `as_completed` has brought it.
+        self._ended: Record | None = None
         self.id = id
         self.queue = queue
         #: False when a living job of the same name was found instead.
@@ -145,11 +147,15 @@ class Job(Generic[R]):
         Raises JobFailed, JobCancelled or JobExpired if it ended so, ResultTimeout if it has not ended.
         """
         limit = None if timeout is None else seconds(timeout, what="timeout")
+        if self._ended is not None:
+            return self._outcome(self._ended)
         return self._outcome(self._engine.client.wait(self._engine.keys_of(self.queue), self.id, limit))
 
     async def aresult(self, timeout: Duration | None = None) -> R:
         """`result` for async code."""
         limit = None if timeout is None else seconds(timeout, what="timeout")
+        if self._ended is not None:
+            return self._outcome(self._ended)
         return self._outcome(await self._engine.client.await_end(self._engine.keys_of(self.queue), self.id, limit))
 
     def _outcome(self, record: Record) -> R:
@@ -179,12 +185,12 @@ class Job(Generic[R]):
     def _look(self) -> Call[jobs.Seen]:
         return jobs.look(self._engine.keys_of(self.queue), self.id)
 
-    def status(self) -> State:
+    def state(self) -> State:
         """Where the job is now; `unknown` if there is none."""
         return self._engine.run(self._look()).state
 
-    async def astatus(self) -> State:
-        """`status` for async code."""
+    async def astate(self) -> State:
+        """`state` for async code."""
         return (await self._engine.arun(self._look())).state
 
     def info(self) -> JobInfo:
@@ -261,6 +267,7 @@ class Job(Generic[R]):
 
     def _retry(self) -> Steps[int]:
         """The number under which its dependents hear of its revival; 0: there was none."""
+        self._ended = None
         seen: jobs.Seen = yield self._look()
         if seen.state is State.UNKNOWN:
             raise UnknownJob(f"no job {self.id} on {self.queue}: it never was, or its record has ended")
@@ -327,7 +334,9 @@ def _belongings(id: str, envelope: Envelope) -> dict[str, str]:
     """To what a message belongs."""
     if envelope.headers is None:
         return {}
-    message = message_of(id, envelope.target, 1, envelope.tenant, None, envelope.headers)
+    message = Message(
+        id=id, type=envelope.target, attempt=1, tenant=envelope.tenant, deadline_ms=None, headers=envelope.headers
+    )
     return {
         "correlation_id": message.correlation_id,
         "causation_id": message.causation_id,

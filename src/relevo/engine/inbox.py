@@ -16,13 +16,15 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from relevo.engine.job import Record, State, read_record
-from relevo.engine.job_store import attach
+from relevo.engine.job_store import attach, attach_all
 from relevo.engine.turn import fitting
 from relevo.errors import OutcomeUnknown, RelevoError, ResultTimeout, ServerUnavailable, StoreError, UnknownJob
 from relevo.store.aio import AsyncDriver
@@ -53,6 +55,9 @@ class Asked(Protocol):
 
 Send: TypeAlias = Callable[[QueueKeys, bytes, Sequence[Any], str], Call[list[int]]]
 """Takes the queue, our channel, requests and the numbers of earlier tries; stores them (`bus.message_store.ask`)."""
+
+#: The place of a job among those that are waited for, and its record; None: there is no such job.
+End: TypeAlias = tuple[int, Record | None]
 
 #: A connection that carries no message for so long is asked whether it still lives.
 PING_EVERY = 5.0
@@ -112,6 +117,44 @@ class AsyncInbox:
             awaited.futures.remove(future)
             if not awaited.futures:
                 del self._waiting[id]
+
+    async def ends(self, jobs: Sequence[tuple[QueueKeys, str]]) -> AsyncGenerator[End, None]:
+        """The ends of many jobs, as they come: the place of each in `jobs`, and its record; None: no such job."""
+        if self._wire is None or self._wire.closed is not None:
+            await self._open()
+        ended: asyncio.Queue[int] = asyncio.Queue()
+        futures: list[asyncio.Future[Record]] = [self._loop.create_future() for _ in jobs]
+        openings = self._openings
+        for place, ((queue, id), future) in enumerate(zip(jobs, futures, strict=True)):
+            future.add_done_callback(partial(_note_end, ended, place))
+            self._waiting.setdefault(id, _Awaited(queue)).futures.append(future)
+        attaching = self._loop.create_task(self._attach_each(jobs, openings), name="relevo as_completed")
+        attaching.add_done_callback(partial(_note_failure, ended))
+        try:
+            for _ in jobs:
+                place = await ended.get()
+                if place < 0:
+                    await attaching  # raises what it failed with
+                error = futures[place].exception()
+                if error is not None and not isinstance(error, UnknownJob):
+                    raise error
+                yield place, None if error else futures[place].result()
+        finally:
+            attaching.cancel()
+            for (_, id), future in zip(jobs, futures, strict=True):
+                future.cancel()
+                self._waiting[id].futures.remove(future)
+                if not self._waiting[id].futures:
+                    del self._waiting[id]
+
+    async def _attach_each(self, jobs: Sequence[tuple[QueueKeys, str]], openings: int) -> None:
+        for start in range(0, len(jobs), TOGETHER):
+            part = [(queue, id) for queue, id in jobs[start : start + TOGETHER] if id in self._waiting]
+            for (_, id), found in zip(part, await self._driver.perform(attach_all(part, self._channel)), strict=True):
+                self._settle(id, found)
+            for _, id in part:
+                if id in self._waiting:
+                    await self._has_begun(id, self._waiting[id], openings)
 
     async def ask(self, queue: QueueKeys, asked: Asked, timeout: float, send: Send) -> Record | None:
         """Send a plain request and wait for its record; None: nobody serves it.
@@ -300,6 +343,17 @@ class AsyncInbox:
             self._wire.close()
 
 
+def _note_end(ended: asyncio.Queue[int], place: int, future: asyncio.Future[Record]) -> None:
+    if not future.cancelled():
+        future.exception()  # read later, or not at all
+        ended.put_nowait(place)
+
+
+def _note_failure(ended: asyncio.Queue[int], attaching: asyncio.Task[None]) -> None:
+    if not attaching.cancelled() and attaching.exception() is not None:
+        ended.put_nowait(-1)
+
+
 class _Awaited:
     """A job that somebody on this loop waits for."""
 
@@ -382,13 +436,9 @@ class BlockingInbox:
         slot = _Slot(queue)
         with self._lock:
             self._waiting.setdefault(id, []).append(slot)
-            if self._listener is None:
-                self._listener = threading.Thread(target=self._listen, name="relevo inbox", daemon=True)
-                self._listener.start()
-            while not self._subscribed:
-                if not self._changed.wait(_left(deadline)):
-                    self._leave(id, slot)
-                    raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
+            if not self._listens(deadline):
+                self._leave(id, slot)
+                raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
             openings = self._openings
         try:
             self._begin(queue, id, begin, slot, deadline)
@@ -405,6 +455,63 @@ class BlockingInbox:
         if slot.record is None:
             raise UnknownJob(f"no job {id}: it never was, or its record has ended")
         return slot.record
+
+    def ends(self, jobs: Sequence[tuple[QueueKeys, str]], timeout: float | None) -> Iterator[End]:
+        """The ends of many jobs, as they come: the place of each in `jobs`, and its record; None: there is no such job.
+
+        Ends early when the time is up.
+        """
+        if self._pid != os.getpid():
+            self._renew()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        ended: SimpleQueue[int] = SimpleQueue()
+        slots = [_Slot(queue, _Bell(ended, place)) for place, (queue, _) in enumerate(jobs)]
+        with self._lock:
+            for slot, (_, id) in zip(slots, jobs, strict=True):
+                self._waiting.setdefault(id, []).append(slot)
+            if not self._listens(deadline):
+                self._leave_all(jobs, slots)
+                return
+            openings = self._openings
+        try:
+            for start in range(0, len(jobs), TOGETHER):
+                part = jobs[start : start + TOGETHER]
+                self._attach_part(part, slots[start : start + TOGETHER], openings)
+            for _ in jobs:
+                place = ended.get(timeout=_left(deadline))
+                if slots[place].was_stopped:
+                    return
+                yield place, slots[place].record
+        except Empty:
+            return
+        finally:
+            with self._lock:
+                self._leave_all(jobs, slots)
+
+    def _attach_part(self, jobs: Sequence[tuple[QueueKeys, str]], slots: Sequence[_Slot], openings: int) -> None:
+        for (_, id), found in zip(jobs, self._driver.perform(attach_all(jobs, self._channel)), strict=True):
+            self._settle(id, found)
+        with self._lock:
+            for slot in slots:
+                slot.has_begun = True
+            was_away = openings != self._openings
+        if was_away:  # and these were passed over when the others were attached again
+            for (_, id), found in zip(jobs, self._driver.perform(attach_all(jobs, self._channel)), strict=True):
+                self._settle(id, found)
+
+    def _leave_all(self, jobs: Sequence[tuple[QueueKeys, str]], slots: Sequence[_Slot]) -> None:
+        for slot, (_, id) in zip(slots, jobs, strict=True):
+            self._leave(id, slot)
+
+    def _listens(self, deadline: float | None) -> bool:
+        """Start to listen, and wait until the server knows it; False: not before the deadline. Holds the lock."""
+        if self._listener is None:
+            self._listener = threading.Thread(target=self._listen, name="relevo inbox", daemon=True)
+            self._listener.start()
+        while not self._subscribed:
+            if not self._changed.wait(_left(deadline)):
+                return False
+        return True
 
     def _begin(self, queue: QueueKeys, id: str, begin: Begin, slot: _Slot, deadline: float | None) -> None:
         try:
@@ -504,14 +611,27 @@ class BlockingInbox:
 class _Slot:
     __slots__ = ("event", "has_begun", "queue", "record", "thread", "was_stopped")
 
-    def __init__(self, queue: QueueKeys) -> None:
+    def __init__(self, queue: QueueKeys, event: threading.Event | None = None) -> None:
         self.queue = queue
         #: Our name stands with the job.
         self.has_begun = False
         self.was_stopped = False
         self.thread = threading.get_ident()
-        self.event = threading.Event()
+        self.event = event or threading.Event()
         self.record: Record | None = None
+
+
+class _Bell(threading.Event):
+    """The event of one job where a thread waits for many."""
+
+    def __init__(self, ended: SimpleQueue[int], place: int) -> None:
+        super().__init__()
+        self._ended = ended
+        self._place = place
+
+    def set(self) -> None:
+        super().set()
+        self._ended.put(self._place)
 
 
 def _left(deadline: float | None) -> float | None:

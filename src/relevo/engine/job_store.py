@@ -12,7 +12,7 @@ from relevo.engine.job import Envelope, Record, State, Story, read_envelope, rea
 from relevo.engine.push import KEEP_MS
 from relevo.engine.signed_ends import cancelled_by_hand
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Argument, Call
+from relevo.store.plan import Ahead, Argument, Call, Steps
 
 
 class Claim(Struct, frozen=True):
@@ -118,6 +118,12 @@ def attach(queue: QueueKeys, id: str, inbox: bytes) -> Call[Record | bool | None
                 return None
 
     return Call([id, inbox], decode, script, queue.of(script))
+
+
+def attach_all(jobs: Sequence[tuple[QueueKeys, str]], inbox: bytes) -> Steps[list[Record | bool | None]]:
+    """The same for many jobs."""
+    found: list[Record | bool | None] = yield Ahead(attach(queue, id, inbox) for queue, id in jobs)
+    return found
 
 
 def cancel(queue: QueueKeys, jobs: Sequence[tuple[str, int, str]], dead_max: int) -> Call[tuple[list[str], bool]]:

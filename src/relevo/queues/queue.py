@@ -103,7 +103,7 @@ class Queue:
 
         >>> queue.pause(task="shop.charge", reason="bank is down", by="ana", until="2h")     # doctest: +SKIP
         """
-        return self._engine.run(self.pausing(tenant, task, reason, by, until))
+        return self._engine.run(self._pause(tenant, task, reason, by, until))
 
     async def apause(
         self,
@@ -115,9 +115,9 @@ class Queue:
         until: Until = None,
     ) -> bool:
         """`pause` for async code."""
-        return await self._engine.arun(self.pausing(tenant, task, reason, by, until))
+        return await self._engine.arun(self._pause(tenant, task, reason, by, until))
 
-    def pausing(
+    def _pause(
         self, tenant: str | None, task: str | Task[..., Any] | None, reason: str, by: str, until: Until
     ) -> Generator[Call[Any], Any, bool]:
         """The plan behind `pause`."""
@@ -136,13 +136,13 @@ class Queue:
 
         Also closes the open breaker of a task.
         """
-        return self._engine.run(self.resuming(tenant, task))
+        return self._engine.run(self._resume(tenant, task))
 
     async def aresume(self, *, tenant: str | None = None, task: str | Task[..., Any] | None = None) -> bool:
         """`resume` for async code."""
-        return await self._engine.arun(self.resuming(tenant, task))
+        return await self._engine.arun(self._resume(tenant, task))
 
-    def resuming(self, tenant: str | None, task: str | Task[..., Any] | None) -> Call[bool]:
+    def _resume(self, tenant: str | None, task: str | Task[..., Any] | None) -> Call[bool]:
         """The plan behind `resume`."""
         name = self._scope(tenant, task)
         return queues.pause(self._keys, False) if name == QUEUE else limits.resume(self._keys, name)
@@ -152,13 +152,13 @@ class Queue:
 
         Includes tasks whose breaker is open.
         """
-        return self._engine.run(self.listing_pauses())
+        return self._engine.run(self._pauses())
 
     async def apauses(self) -> list[Pause]:
         """`pauses` for async code."""
-        return await self._engine.arun(self.listing_pauses())
+        return await self._engine.arun(self._pauses())
 
-    def listing_pauses(self) -> Generator[Call[Any], Any, list[Pause]]:
+    def _pauses(self) -> Generator[Call[Any], Any, list[Pause]]:
         """The plan behind `pauses`."""
         now_ms = yield from self._engine.now_ms()
         return (yield from pauses(self._keys, self.name, now_ms, (yield written(self._keys))))
@@ -171,7 +171,7 @@ class Queue:
         concurrency: int | None = None,
         rate: str | float | None = None,
         burst: int | None = None,
-    ) -> None:
+    ) -> bool:
         """Limit a tenant, a task, or with neither the queue: how many jobs run at once, how fast they start.
 
         Takes effect at once, also for queued jobs, and replaces an earlier limit. `burst`: jobs that may start together
@@ -182,7 +182,7 @@ class Queue:
         >>> queue.limit(task="shop.charge", rate="10/s")               # doctest: +SKIP
         >>> queue.limit(concurrency=50)                                # doctest: +SKIP
         """
-        self._engine.run(self.limiting(tenant, task, concurrency, rate, burst))
+        return self._engine.run(self._limit(tenant, task, concurrency, rate, burst))
 
     async def alimit(
         self,
@@ -192,11 +192,11 @@ class Queue:
         concurrency: int | None = None,
         rate: str | float | None = None,
         burst: int | None = None,
-    ) -> None:
+    ) -> bool:
         """`limit` for async code."""
-        await self._engine.arun(self.limiting(tenant, task, concurrency, rate, burst))
+        return await self._engine.arun(self._limit(tenant, task, concurrency, rate, burst))
 
-    def limiting(
+    def _limit(
         self,
         tenant: str | None,
         task: str | Task[..., Any] | None,

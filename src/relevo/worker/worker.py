@@ -164,7 +164,11 @@ class Worker:
         driver = self.engine.client.driver()
         await self._check_server(driver)
         runner = self._runner = Runner(
-            self.engine, concurrency=self.concurrency, threads=self._threads, on_settled=self._on_settled
+            self.engine,
+            concurrency=self.concurrency,
+            threads=self._threads,
+            processes=self.engine.settings.pool or os.cpu_count() or 1,
+            on_settled=self._on_settled,
         )
         runner.ledger = self._ledger
         self.consumers = [Consumer(self, queue, number, driver) for number, queue in enumerate(self.queues)]
@@ -379,7 +383,7 @@ class Worker:
                     consumer.settle_soon()
 
     def _on_hanging(self) -> None:
-        log.error("too many threads hang; the worker starts anew")
+        log.error("too many jobs hang; the worker starts anew")
         self.start_anew()
 
 

@@ -110,10 +110,12 @@ class Workflow(Generic[R]):
     >>> flow.result(timeout=60)                                                   # doctest: +SKIP
     """
 
-    __slots__ = ("_engine", "id", "queue")
+    __slots__ = ("_ended", "_engine", "id", "queue")
 
     def __init__(self, engine: Engine, id: str, queue: str) -> None:
         self._engine = engine
+        #: Its record, where `as_completed` has brought it.
+        self._ended: Record | None = None
         self.id = id
         #: where it is kept
         self.queue = queue
@@ -135,13 +137,14 @@ class Workflow(Generic[R]):
         not go well.
         """
         limit = None if timeout is None else seconds(timeout, what="timeout")
-        record = self._engine.client.wait(self._engine.keys_of(self.queue), self.id, limit)
+        record = self._ended or self._engine.client.wait(self._engine.keys_of(self.queue), self.id, limit)
         return self._engine.run(self._result(record))
 
     async def aresult(self, timeout: Duration | None = None) -> R:
         """`result` for async code."""
         limit = None if timeout is None else seconds(timeout, what="timeout")
-        record = await self._engine.client.await_end(self._engine.keys_of(self.queue), self.id, limit)
+        keys = self._engine.keys_of(self.queue)
+        record = self._ended or await self._engine.client.await_end(keys, self.id, limit)
         return await self._engine.arun(self._result(record))
 
     def _result(self, record: Record) -> Generator[Call[Any], Any, R]:
@@ -200,12 +203,12 @@ class Workflow(Generic[R]):
         return min(ended, key=lambda one: one.ended_ms or 0, default=None)
 
     # looking
-    def status(self) -> State:
+    def state(self) -> State:
         """Where it is: `running` until its last job has ended, then done, dead, cancelled or expired."""
         return _state(self._engine.run(self._look()))
 
-    async def astatus(self) -> State:
-        """`status` for async code."""
+    async def astate(self) -> State:
+        """`state` for async code."""
         return _state(await self._engine.arun(self._look()))
 
     def progress(self) -> WorkflowProgress:
@@ -340,6 +343,7 @@ class Workflow(Generic[R]):
         return await self._engine.arun(self._retry())
 
     def _retry(self) -> Steps[int]:
+        self._ended = None
         flow = yield from self._closely()
         told: list[Report] = []
         for one in _members(flow):
