@@ -234,7 +234,7 @@ def test_a_letter_is_run_with_other_arguments(dead: Shell) -> None:
     shown = dead("show", id).out
     assert f"replaced by  {job.id}" in shown
     assert "written by   relevo" in shown
-    assert "somebody retried or edited it" in dead("edit", id, "--args", "[9]", code=1).err
+    assert "it was retried or edited" in dead("edit", id, "--args", "[9]", code=1).err
     assert "no JSON" in dead("edit", id, "--args", "[9", code=2).err
     assert "--args" in dead("edit", id, code=2).err
     about = {"id": id, "queue": "default", "job": job.id, "changed": ["args", "kwargs"]}
