@@ -238,13 +238,13 @@ class Service:
         data: Any,
         about: dict[str, Any],
         *,
-        on_reply: str | None,
-        on_timeout: str | None,
-        on_progress: str | None,
-        timeout: Duration | None,
-        context: Any,
-        sticky: bool,
-        retries: int | None,
+        on_reply: str | None = None,
+        on_timeout: str | None = None,
+        on_progress: str | None = None,
+        timeout: Duration | None = None,
+        context: Any = None,
+        sticky: bool = False,
+        retries: int | None = None,
     ) -> tuple[Outgoing, Callbacks | None]:
         limit = None if timeout is None else seconds(timeout, what="timeout")
         if limit is not None and limit <= 0:
