@@ -114,7 +114,7 @@ local function cut(child, bag, parent, state, policy, signature)
   release(name, child)
   local keep = tonumber(string.match(known[2] or '', '^%d+$') or 0)
   local reason, why = 'dependency_failed', parent ~= '' and 'it depends on ' .. parent .. ', which is ' .. state or ''
-  if parent == 'gate' then why = 'its maker died before all of it was stored'
+  if parent == 'gate' then why = 'the process that enqueued it died before all of it was stored'
   elseif policy == 'f' then reason, why = 'not_needed', '' end
   -- Whose gate was never opened never came to be.
   file(cancelled, parent == 'gate' and 'lapsed' or 'cancelled', child, cancelled_record(body, history, 'waiting', reason, why, signature or ''), keep,
