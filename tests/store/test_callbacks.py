@@ -99,7 +99,18 @@ class Pair:
 
     def lives(self, worker: str) -> None:
         """A worker says that it serves the callbacks."""
-        about = WorkerInfo(worker, "host", 1, (CALLBACKS,), 1, 0, 0, 0, 0, "0")
+        about = WorkerInfo(
+            id=worker,
+            host="host",
+            pid=1,
+            queues=(CALLBACKS,),
+            concurrency=1,
+            started_ms=0,
+            running=0,
+            done=0,
+            failed=0,
+            version="0",
+        )
         self.run(serve(self.callbacks.keys, about, knows(), {}))
 
     def handled(self, *ids: str, token: int = 1) -> None:

@@ -196,8 +196,8 @@ def test_a_broadcast_subscription_gets_events_while_its_lease_lives_and_is_remov
 
 
 def test_among_a_thousand_subscriptions_the_ten_that_match_are_found_at_once(bus: Bus) -> None:
-    many = [Subscription(f"shop.topic_{n}.*", "mail", queue_of(f"s{n}")) for n in range(990)]
-    many += [Subscription("shop.*.sold", "mail", queue_of(f"t{n}")) for n in range(10)]
+    many = [Subscription(pattern=f"shop.topic_{n}.*", service="mail", queue=queue_of(f"s{n}")) for n in range(990)]
+    many += [Subscription(pattern="shop.*.sold", service="mail", queue=queue_of(f"t{n}")) for n in range(10)]
     assert Counter(bus.run(subscribe(bus.keys, many))) == {"new": 1000}
     calls: Counter[str] = Counter()
     plan = publish_and_deliver(bus.keys, bus.app.engine.keys_of, "shop.all.sold", new_id(), BODY)
@@ -673,7 +673,7 @@ async def test_subscriptions_may_be_on_all_nodes_of_a_cluster(
     names = [queue_of(f"s{n}") for n in range(8)]
     homes = {cluster.primary_of(app.engine.keys_of(name).key("jobs").decode()).port for name in names}
     assert len(homes) == 3, "the queues are on all nodes"
-    many = [Subscription("shop.*", "mail", name) for name in names]
+    many = [Subscription(pattern="shop.*", service="mail", queue=name) for name in names]
     assert app.engine.run(subscribe(app.engine.bus_keys, many)) == ["new"] * 8
     log = Log("shop:notifications", 60_000)
     ids = [new_id() for _ in range(4)]

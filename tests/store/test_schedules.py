@@ -82,7 +82,7 @@ def test_a_new_schedule_waits_for_its_first_tick(desk: Desk) -> None:
     schedule = made(cron="30 2 * * *", tz="Europe/Madrid", priority=7, overlap="queue")
     assert enroll(desk, schedule, 5000) == "new"
     assert desk.score("errands", "@nightly") == 5000
-    assert standing(desk) == Standing(schedule, due_ms=5000)
+    assert standing(desk) == Standing(schedule=schedule, due_ms=5000)
 
 
 @pytest.mark.parametrize("code", ["", "digest"])
@@ -254,7 +254,7 @@ def test_the_tick_that_is_waited_for_fires_once_however_many_try(desk: Desk) -> 
     id = one(desk, schedule, 1000, priority=7)
     assert (desk.members("ready"), desk.ask("HGET", "jobs", id)) == ([id], BODY)
     assert desk.score("errands", "@nightly") == 1000 + HOUR
-    assert standing(desk) == Standing(schedule, due_ms=1000 + HOUR, job=id, fired=1)
+    assert standing(desk) == Standing(schedule=schedule, due_ms=1000 + HOUR, job=id, fired=1)
     before = everything(desk)
     for _ in range(20):
         assert fire(desk, schedule, 1000, due=1000, next=1000 + HOUR) is None
@@ -360,7 +360,7 @@ def test_dropped_ticks_are_counted_and_listed(desk: Desk) -> None:
     schedule = made()
     enroll(desk, schedule, 500)
     assert fire(desk, schedule, due=500, next=1000) == [], "it moves on without a job"
-    assert standing(desk) == Standing(schedule, due_ms=1000)
+    assert standing(desk) == Standing(schedule=schedule, due_ms=1000)
     assert (history(desk), desk.ask("EXISTS", "runs:nightly")) == ([], 0)
     (id,) = fire(desk, schedule, 9000, due=1000, next=9000 + HOUR, dropped=7) or [""]
     assert fire(desk, schedule, due=9000 + HOUR, next=3 * HOUR, dropped=2) == []
@@ -415,7 +415,7 @@ def test_run_now_is_not_a_tick(desk: Desk) -> None:
     assert desk.bell("w1") == [b""]
     (second,) = fire(desk, schedule, 888, due=None) or [""]
     assert desk.members("ready") == [first, second], "a worker that asks need not wait"
-    assert standing(desk) == Standing(schedule, due_ms=HOUR, job=second, fired=2)
+    assert standing(desk) == Standing(schedule=schedule, due_ms=HOUR, job=second, fired=2)
     assert desk.score("errands", "@nightly") == HOUR
     assert [(ran.tick_ms, ran.job, ran.what) for ran in history(desk)] == [(0, second, "fired"), (0, first, "fired")]
     assert one(desk, schedule, HOUR) == "", "but a tick heeds it"

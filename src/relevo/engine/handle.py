@@ -43,7 +43,7 @@ class Progress(Struct, frozen=True):
     message: str = ""
 
 
-class JobInfo(Struct, frozen=True):
+class JobInfo(Struct, frozen=True, kw_only=True):
     """Everything known about a job, for people."""
 
     id: str
@@ -290,34 +290,34 @@ def _info(seen: jobs.Seen, queue: str, known: Envelope | None, given_up: GivenUp
     is_known = known is not None
     result = msgspec.json.decode(record.result) if record and bytes(record.result) else None
     return JobInfo(
-        seen.id,
-        seen.state,
-        envelope.target,
-        queue,
-        msgspec.json.decode(envelope.args) if known else None,
-        msgspec.json.decode(envelope.kwargs) if known else given_up and given_up.metadata,
-        envelope.priority if is_known else None,
-        made_ms(seen.id),
-        given_up.entity if given_up else envelope.name if is_known else None,
-        envelope.tenant if is_known else None,
-        envelope.tags if is_known else None,
-        seen.due_ms if seen.state is State.SCHEDULED else None,
-        record.started_ms or None if record else claim.since_ms if claim else None,
-        record.ended_ms if record else None,
-        record.worker if record else claim.worker if claim and seen.state is State.RUNNING else "",
-        record.reason if record else "",
-        bool(claim and claim.cancel_asked),
-        seen.story.attempts,
-        _progress(seen),
-        result,
-        seen.open,
-        envelope.flow[:LENGTH] if is_known else None,
-        record.queue_from if record else "",
-        record.fingerprint if record else "",
-        seen.state is State.DEAD and record is not None and is_permanent(record.reason),
-        record.version if record else "",
-        envelope.origin,
-        record.replaced_by if record else "",
+        id=seen.id,
+        state=seen.state,
+        task=envelope.target,
+        queue=queue,
+        args=msgspec.json.decode(envelope.args) if known else None,
+        kwargs=msgspec.json.decode(envelope.kwargs) if known else given_up and given_up.metadata,
+        priority=envelope.priority if is_known else None,
+        enqueued_ms=made_ms(seen.id),
+        name=given_up.entity if given_up else envelope.name if is_known else None,
+        tenant=envelope.tenant if is_known else None,
+        tags=envelope.tags if is_known else None,
+        due_ms=seen.due_ms if seen.state is State.SCHEDULED else None,
+        started_ms=record.started_ms or None if record else claim.since_ms if claim else None,
+        ended_ms=record.ended_ms if record else None,
+        worker=record.worker if record else claim.worker if claim and seen.state is State.RUNNING else "",
+        reason=record.reason if record else "",
+        cancel_asked=bool(claim and claim.cancel_asked),
+        attempts=seen.story.attempts,
+        progress=_progress(seen),
+        result=result,
+        waits_for=seen.open,
+        workflow=envelope.flow[:LENGTH] if is_known else None,
+        came_from=record.queue_from if record else "",
+        fingerprint=record.fingerprint if record else "",
+        permanent=seen.state is State.DEAD and record is not None and is_permanent(record.reason),
+        version=record.version if record else "",
+        origin=envelope.origin,
+        replaced_by=record.replaced_by if record else "",
         held_up=_held_up(seen, envelope.target),
         **_belongings(seen.id, envelope),
     )

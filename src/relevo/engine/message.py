@@ -126,7 +126,7 @@ class Fault(Struct, frozen=True, omit_defaults=True):
     traceback: str = ""
 
 
-class Reply(Struct, Generic[T], frozen=True, omit_defaults=True):
+class Reply(Struct, Generic[T], frozen=True, omit_defaults=True, kw_only=True):
     """What a callback is given: `async def embeddings_ready(reply: Reply[list[float]]) -> None`."""
 
     status: Status

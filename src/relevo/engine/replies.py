@@ -35,10 +35,10 @@ def reply_of(record: Record) -> Reply[Any]:
     if record.state is not State.DONE:
         if record.state is State.EXPIRED:
             # No worker began with it in time: for who waits for it that is the same as no answer.
-            return Reply("timeout", signature=record.signature)
-        return Reply(_STATUS.get(record.state, "failed"), error=fault_of(record), signature=record.signature)
+            return Reply(status="timeout", signature=record.signature)
+        return Reply(status=_STATUS.get(record.state, "failed"), error=fault_of(record), signature=record.signature)
     if not bytes(record.result):
         why = record.not_kept or "its result was not kept"
         fault = Fault("PayloadError", why, reason=NOT_KEPT)
-        return Reply("failed", error=fault, signature=record.signature)
-    return Reply("done", Raw(record.result), signature=record.signature)
+        return Reply(status="failed", error=fault, signature=record.signature)
+    return Reply(status="done", result=Raw(record.result), signature=record.signature)

@@ -235,17 +235,17 @@ def _handler_body(held: Held, outcome: End, terms: Terms) -> bytes:
     assert held.envelope is not None
     last = outcome.story.last
     failure = Failure(
-        held.id,
-        held.envelope.target,
-        terms.queue,
-        outcome.reason,
-        last.error,
-        last.message,
-        last.traceback,
-        held.envelope.args,
-        held.envelope.kwargs,
-        outcome.story.attempts,
-        held.envelope.name,
-        held.envelope.tags,
+        job=held.id,
+        task=held.envelope.target,
+        queue=terms.queue,
+        reason=outcome.reason,
+        error=last.error,
+        message=last.message,
+        traceback=last.traceback,
+        args=held.envelope.args,
+        kwargs=held.envelope.kwargs,
+        attempts=outcome.story.attempts,
+        name=held.envelope.name,
+        tags=held.envelope.tags,
     )
     return write(Envelope(terms.on_failure or "", Raw(b"[" + write(failure) + b"]"), priority=held.envelope.priority))

@@ -95,7 +95,7 @@ async def cancel(desk: Desk, id: str, query: OfQueue) -> Did[JobState]:
     job = await find(desk, id, query.queue)
     if not await job.acancel():
         raise conflict(f"job {id} has ended: there is nothing to cancel")
-    return Did(await _state(job), 1, {"id": id, "queue": job.queue})
+    return Did(answer=await _state(job), count=1, about={"id": id, "queue": job.queue})
 
 
 @post("/jobs/{id}/retry", "job.retry")
@@ -104,7 +104,7 @@ async def retry(desk: Desk, id: str, query: OfQueue) -> Did[JobState]:
     job = await find(desk, id, query.queue)
     if not await job.aretry():
         raise conflict(f"job {id} cannot run again: only a dead, cancelled or expired one can")
-    return Did(await _state(job), 1, {"id": id, "queue": job.queue})
+    return Did(answer=await _state(job), count=1, about={"id": id, "queue": job.queue})
 
 
 ROUTES = (show, logs, cancel, retry)

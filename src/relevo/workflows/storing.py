@@ -220,15 +220,15 @@ class Rows:
         at, what = ({name: i for i, name in enumerate(names)} for names in (queues, targets))
         callbacks = list(zip(self._callback_ids, graph.callbacks, strict=True))
         plan = Plan(
-            "".join(self._ids),
-            queues,
-            targets,
-            [at[queue] for queue, _ in named],
-            [what[target] for _, target in named],
-            list(graph.outputs),
-            graph.is_list,
-            graph.shape,
-            [(one.kind, id, one.step.task.options.queue, one.step.task.target) for id, one in callbacks],
+            ids="".join(self._ids),
+            queues=queues,
+            targets=targets,
+            at=[at[queue] for queue, _ in named],
+            what=[what[target] for _, target in named],
+            outputs=list(graph.outputs),
+            is_list=graph.is_list,
+            shape=graph.shape,
+            callbacks=[(one.kind, id, one.step.task.options.queue, one.step.task.target) for id, one in callbacks],
         )
         edges = [Edge(id, one.step.task.options.queue, _WHEN[one.kind]) for id, one in callbacks]
         kept = max((self._kept_ms(graph.nodes[i]) for i in graph.outputs), default=0)
