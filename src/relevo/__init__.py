@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from relevo.bus.service import Service
     from relevo.engine.backoff import Backoff
     from relevo.engine.breaker import Breaker
+    from relevo.engine.completion import as_completed
     from relevo.engine.context import JobContext, current_job
     from relevo.engine.handle import Job, JobInfo, Progress
     from relevo.engine.job import State
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from relevo.pools.pool import Entity, Pool
     from relevo.queues.queue import Lease, Queue
     from relevo.schedules.handle import Schedule, ScheduleInfo
-    from relevo.upkeep.report import PurgeReport
+    from relevo.upkeep.report import UpkeepReport
     from relevo.workflows.steps import chain, group
     from relevo.workflows.workflow import Workflow, WorkflowInfo, WorkflowProgress
 
@@ -50,7 +51,6 @@ __all__ = [
     "Pool",
     "Priority",
     "Progress",
-    "PurgeReport",
     "Queue",
     "Relevo",
     "Reply",
@@ -61,9 +61,11 @@ __all__ = [
     "Snooze",
     "State",
     "Task",
+    "UpkeepReport",
     "Workflow",
     "WorkflowInfo",
     "WorkflowProgress",
+    "as_completed",
     "chain",
     "current_job",
     "group",
@@ -79,6 +81,7 @@ _FROM = {
     "Workflow": "workflows.workflow",
     "WorkflowInfo": "workflows.workflow",
     "WorkflowProgress": "workflows.workflow",
+    "as_completed": "engine.completion",
     "chain": "workflows.steps",
     "group": "workflows.steps",
     "Job": "engine.handle",
@@ -96,13 +99,13 @@ _FROM = {
     "Snooze": "engine.verdicts",
     "Entity": "pools.pool",
     "Pool": "pools.pool",
-    "PurgeReport": "upkeep.report",
     "Lease": "queues.queue",
     "Queue": "queues.queue",
     "Schedule": "schedules.handle",
     "ScheduleInfo": "schedules.handle",
     "Failure": "engine.settle",
     "Task": "engine.task",
+    "UpkeepReport": "upkeep.report",
 }
 
 

@@ -17,6 +17,11 @@ from relevo.bus.service import Service
 from tests.process.jobs import APP, CLOCK, EFFECTS, effect, ran_before
 
 #: Messages that were noted in this process.
+#: Of a message, as its handler sees it.
+SEEN = (
+    *("id", "type", "intent", "source", "instance", "version", "tenant", "tier", "session", "reply_to", "deadline_ms"),
+    *("conversation_id", "correlation_id", "causation_id", "traceparent"),
+)
 noted: list[dict[str, Any]] = []
 
 app = Relevo(os.environ.get(APP, "bus-tests"), _clock_key=os.environ.get(CLOCK, ""))
@@ -32,7 +37,7 @@ def told() -> dict[str, Any]:
     """What a handler can know of its message."""
     message = current_job().message
     assert message is not None
-    return {**msgspec.to_builtins(message), "pid": os.getpid()}
+    return {**{name: getattr(message, name) for name in SEEN}, "pid": os.getpid()}
 
 
 def say(what: str, n: int) -> None:

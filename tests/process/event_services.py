@@ -17,8 +17,8 @@ from typing import Any
 
 from relevo import Relevo
 from relevo.bus.events import delivering, publishing
+from relevo.bus.headers import Sending
 from relevo.bus.history_store import NO_LOG
-from relevo.bus.outgoing import Sending
 from relevo.store.plan import Call
 from tests.process.dying import carry_out, fork_each
 from tests.process.jobs import APP, CLOCK, EFFECTS, effect

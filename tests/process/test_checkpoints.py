@@ -67,7 +67,7 @@ def test_after_sigterm_the_next_worker_goes_on_and_nothing_is_done_twice(server:
             open_at(site, at, TASKS)
             assert worker.process.wait(PATIENCE) == 0
             for n, job in site.acknowledged.items():
-                assert job.status() is State.READY, TASKS[n]
+                assert job.state() is State.READY, TASKS[n]
                 assert job.info().attempts == ()
         site.drain()
         site.check(duplicates=6)
@@ -138,9 +138,9 @@ async def test_late_request_to_pause_does_not_affect_a_later_attempt() -> None:
         pool.submit(run)
         await aeventually(lambda: pool.started)
         for _ in range(3):
-            pool.processes.pause(run)
+            pool.processes.ask_to_pause(run)
         assert (await pool.end_of(run))[2] is None
-        pool.processes.pause(run)  # it has ended
+        pool.processes.ask_to_pause(run)  # it has ended
         assert await pool.result(process_tasks.add, 1, 2) == 3
     finally:
         pool.processes.close()

@@ -71,7 +71,7 @@ class BusSite(Site):
 
     def register(self, *services: str) -> None:
         """Subscribe for services that have no worker yet."""
-        rows = [Subscription("shop.sold", name, self.queue_of(name)) for name in services]
+        rows = [Subscription(pattern="shop.sold", service=name, queue=self.queue_of(name)) for name in services]
         self.app.engine.run(subscribe(self.app.engine.bus_keys, rows))
 
     def publisher(self, code: str) -> subprocess.Popen[str]:
@@ -220,7 +220,7 @@ def test_nothing_is_left_of_a_broadcast_to_a_killed_process(site: BusSite) -> No
         assert site.app.queue(dead).stats().living == 1
     for time in ("31s", "6s"):
         site.move(time)
-        site.app.engine.run(Call(["DEL", site.app.engine.bus_keys.key("sweeping")]))
+        site.app.engine.run(Call(["DEL", site.app.engine.bus_keys.key("leader")]))
         assert not site.app.sweep(dry_run=False).skipped
     assert site.app.queue(dead).stats().living == 0
     assert site.known() == []

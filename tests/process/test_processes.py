@@ -258,7 +258,7 @@ async def test_output_and_progress_are_there_while_the_job_runs_and_after_it_was
     pool.submit(run)
     await aeventually(lambda: run.context._progress == (0.25, "a quarter"))
     assert run.capture.text() == "last words\n"
-    pool.processes.stop(run)
+    pool.processes.interrupt(run)
     await pool.end_of(run)
     assert run.capture.text() == "last words\n"
 
@@ -282,7 +282,7 @@ async def test_job_that_never_ends_is_killed_and_the_child_replaced(pool: Pool) 
     run = run_of(tasks.talk_then_hang)
     pool.submit(run)
     await aeventually(lambda: run.context._progress)
-    pool.processes.stop(run)
+    pool.processes.interrupt(run)
     _, _, error = await pool.end_of(run)
     assert isinstance(error, ProcessDied)
     assert "killed by the worker" in str(error)
@@ -303,7 +303,7 @@ async def test_other_child_goes_on_when_one_is_killed(two: Pool) -> None:
     two.submit(hangs)
     two.submit(computes)
     await aeventually(lambda: len(two.started) == 2)
-    two.processes.stop(hangs)
+    two.processes.interrupt(hangs)
     assert isinstance((await two.end_of(hangs))[2], ProcessDied)
     assert (await two.end_of(computes))[2] is None
 
@@ -316,8 +316,8 @@ async def test_stopping_a_run_that_has_ended_or_waits_harms_no_other(pool: Pool,
     pool.submit(busy)
     pool.submit(waits)
     await aeventually(lambda: busy in pool.started)
-    pool.processes.stop(done)
-    pool.processes.stop(waits)
+    pool.processes.interrupt(done)
+    pool.processes.interrupt(waits)
     assert isinstance((await pool.end_of(waits))[2], ProcessDied)
     gate.touch()
     assert (await pool.end_of(busy))[2] is None
@@ -388,7 +388,7 @@ async def test_programs_that_a_job_started_are_killed_with_it(pool: Pool, tmp_pa
     pool.submit(run)
     program = int(await aeventually(lambda: file.exists() and file.read_text()) or 0)
     assert not is_gone(program)
-    pool.processes.stop(run)
+    pool.processes.interrupt(run)
     await pool.end_of(run)
     await aeventually(lambda: is_gone(program))
 

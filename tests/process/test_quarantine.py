@@ -113,7 +113,7 @@ async def test_one_is_stopped_and_those_beside_it_go_on(ward: Ward, tmp_path: Pa
     runs = [ward.submit(getattr(tasks, kind), str(go), among=4) for _ in range(2)]
     await ward.begun(*runs)
     runs[0].stopped = "timeout"
-    ward.quarantine.stop(runs[0])
+    ward.quarantine.interrupt(runs[0])
     error = (await ward.end_of(runs[0]))[2]
     assert isinstance(error, RemoteFailure)
     go.touch()
@@ -127,7 +127,7 @@ async def test_one_that_does_not_stop_is_ended_with_its_process_and_the_others_a
     beside = ward.submit(tasks.wait_on_loop, str(tmp_path / "never"), among=4)
     await ward.begun(hung, beside)
     hung.stopped = "timeout"
-    ward.quarantine.stop(hung)
+    ward.quarantine.interrupt(hung)
     ward.quarantine.abandon(hung)
     assert isinstance((await ward.end_of(hung))[2], ProcessDied)
     handed_back = (await ward.end_of(beside))[2]

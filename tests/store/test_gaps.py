@@ -6,11 +6,12 @@ from pathlib import Path
 
 from relevo.bus.subscription_store import sweep
 from relevo.engine.job_store import discard
+from relevo.engine.leader import Leader
 from relevo.engine.turn import rest
 from relevo.store.plan import Call
 from relevo.store.replies import ConnectionLost
 from relevo.store.source import Source, Tries
-from relevo.upkeep.store import Act, Ending, lock, purge
+from relevo.upkeep.store import Act, Ending, purge
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.store.bus import make_bus
@@ -65,8 +66,8 @@ def test_the_purge_leaves_a_job_alone_that_is_there_anew_since_it_was_looked_at(
     desk.advance(60_000)
     desk.push_one(id=id)
     desk.turn(0, kept(desk.claim()))
-    assert desk.run(lock(desk.keys, "me"))
+    assert desk.run(Leader(desk.keys, "me").take())
     for score, is_removed in ((seen, False), (int(desk.score("done", id) or 0), True)):
-        act = Act(id, "done", score, "", seen, 1000, Ending("removed"))
+        act = Act(id=id, state="done", score=score, claim="", since_ms=seen, limit_ms=1000, end=Ending(verb="removed"))
         assert desk.run(purge(desk.keys, "me", [act], 1000))[0] == [is_removed]
         assert (desk.record(id) is None) is is_removed

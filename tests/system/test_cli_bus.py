@@ -729,8 +729,8 @@ def test_orphans_are_shown_first_and_removed_when_asked(server: Server, bus: Rel
     assert (seen.code, seen.out.splitlines()[-1]) == (0, "2 orphans would be removed: say --yes")
     assert "old:actions" in bus.engine.run(known_queues(bus.engine))
     report = command(server, bus, *asked, "--dry-run", "--json").json
-    assert (report["dry_run"], report["removed"], report["skipped"]) == (True, 2, False)
-    assert {one["name"] for one in report["orphans"]} == {"old:actions", "older:actions"}
+    assert (report["dry_run"], report["count"], report["skipped"]) == (True, 2, [])
+    assert {one["name"] for one in report["purged"]} == {"old:actions", "older:actions"}
     seen = command(server, bus, *asked, "--yes")
     assert (seen.code, seen.out.splitlines()[-1]) == (0, "removed 2 orphans")
     assert bus.engine.run(known_queues(bus.engine)) == ["new:actions"]
@@ -746,7 +746,7 @@ def test_an_orphan_with_messages_is_kept_and_needs_attention(server: Server, bus
 
 
 def test_only_one_sweep_runs_at_a_time(server: Server, bus: Relevo) -> None:
-    server.command("SET", bus.engine.bus_keys.key("sweeping"), "another", "PX", 30_000)
+    server.command("SET", bus.engine.bus_keys.key("leader"), "another", "PX", 30_000)
     seen = command(server, bus, "cleanup", "--orphans", "--yes")
     assert (seen.code, "another process is sweeping" in seen.out) == (1, True)
     assert command(server, bus, "cleanup", "--orphans").code == 0, "a list without --yes takes no lock"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relevo import Relevo
-from relevo.upkeep import store
-from relevo.upkeep.locks import unlock
+from relevo.engine.leader import Leader
 from tests.conftest import AppFactory
 from tests.eventually import eventually
 from tests.servers import Server
@@ -68,7 +67,7 @@ def test_paused_queue_is_left_alone_without_a_warning(app: Relevo, server: Serve
         ["left alone: 1 of queue default, ready: the queue is paused", "nothing else is too old"],
     )
     held = purge(app, server, "--json").json["held"]
-    assert held == [{"name": "default", "state": "ready", "why": "the queue is paused", "count": 1}]
+    assert held == [{"kind": "queue", "name": "default", "state": "ready", "why": "the queue is paused", "count": 1}]
     app.queue().resume()
     app.queue().clear()
     app.pool("vms").remove("vm-17")
@@ -95,8 +94,8 @@ def test_jobs_of_unknown_age_and_a_purge_under_way_need_attention(app: Relevo, s
     lease.give_back()
     seen = purge(app, server)
     assert (seen.code, "left alone: 1 of queue default, ready: of unknown age" in seen.out) == (1, True)
-    app.engine.run(store.lock(app.engine.keys_of("default"), "other"))
+    app.engine.run(Leader(app.engine.keys_of("default"), "other").take())
     held = purge(app, server, "--yes")
     assert (held.code, "another process is purging default" in held.out) == (1, True)
     assert app.queue().clear() == 1
-    app.engine.run(unlock(app.engine.keys_of("default"), "other"))
+    app.engine.run(Leader(app.engine.keys_of("default"), "other").leave())

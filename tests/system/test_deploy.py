@@ -151,7 +151,7 @@ async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
     finally:
         runner.stop()
         await running
-    assert (await bad.astatus()) is State.DEAD
+    assert (await bad.astate()) is State.DEAD
 
     an_hour_ago = (
         await worker.engine.arun(worker.engine.now_ms()) - 3_600_000
@@ -218,12 +218,12 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
         assert await me.acatch_up("embedding.*", since="1h") == 3
         assert (await ingestion.conversations.aclean("t")).dry_run is False
         monitor = Relevo("ingestion", env="prod", url=shipped.url("monitor"), **PATIENT)
-        await aeventually(lambda: monitor.atrace("t"), what="its trace is stored")
+        await aeventually(lambda: monitor.conversations.atrace("t"), what="its trace is stored")
         await monitor.aclose()
-        assert (await ingestion.asweep(dry_run=False)).removed == 0
-        assert await ingestion.engine.arun(expiring(ingestion.engine, {})) == 0
+        assert (await ingestion.asweep(dry_run=False)).count == 0
+        assert (await ingestion.engine.arun(expiring(ingestion.engine, {}))).count == 0
         hasty = Relevo("ingestion", env="prod", url=shipped.url("ingestion-service"), orphan_age="1ms", **PATIENT)
-        assert "invoices:actions" not in [orphan.name for orphan in (await hasty.asweep()).orphans]
+        assert "invoices:actions" not in [orphan.name for orphan in (await hasty.asweep()).purged]
         await hasty.aclose()
         for app in (ingestion, embedding):
 
@@ -234,7 +234,7 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
             await aeventually(is_listed, what=f"the worker of {app.name} is known")
         with pytest.raises(ServerRefused, match=r"ACL|can't run this command|can't access"):
             await ingestion.engine.arun(Call([b"KEYS", b"*"]))
-        for look in ("status", "health", "top --once", "dead list", "dead groups", "limits", "trace t", "audit"):
+        for look in ("status", "health", "top --once", "dead list", "dead error-groups", "limits", "trace t", "audit"):
             words = (*look.split(), "--name", "ingestion", "--env", "prod")
             seen = await asyncio.to_thread(relevo, *words, url=shipped.url("monitor"))
             assert (seen.code, seen.err) == (0, ""), look

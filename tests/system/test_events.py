@@ -17,15 +17,15 @@ from relevo import Relevo, State, current_job
 from relevo.bus.bus import Bus
 from relevo.bus.event_store import relay_events
 from relevo.bus.events import delivering, publishing
+from relevo.bus.headers import Sending
 from relevo.bus.history_store import NO_LOG
-from relevo.bus.outgoing import Sending
 from relevo.bus.service import Service
 from relevo.bus.subscription_store import Subscription, subscribe, subscriptions, unsubscribe
 from relevo.engine.message import Message
 from relevo.errors import ConfigurationError, OptionError, PayloadError, PayloadTooLarge, TargetError
 from relevo.store.plan import Call
 from relevo.testing.leaks import leaks
-from relevo.upkeep.sweeping import SweepReport
+from relevo.upkeep.report import UpkeepReport
 from tests.conftest import AppFactory
 from tests.eventually import aeventually, eventually
 from tests.servers import Server
@@ -99,11 +99,11 @@ async def quiet(app: Relevo, *queues: str) -> None:
     await aeventually(is_so, what=f"nothing lives in {queues}")
 
 
-async def sweep_now(app: Relevo) -> SweepReport:
+async def sweep_now(app: Relevo) -> UpkeepReport:
     """Sweep, also beside a worker that sweeps, or that was stopped in the middle of its sweep a moment ago."""
 
-    async def swept() -> SweepReport | None:
-        await app.engine.arun(Call(["DEL", app.engine.bus_keys.key("sweeping")]))
+    async def swept() -> UpkeepReport | None:
+        await app.engine.arun(Call(["DEL", app.engine.bus_keys.key("leader")]))
         report = await app.asweep(dry_run=False)
         return None if report.skipped else report
 
@@ -172,7 +172,12 @@ async def test_a_broadcast_reaches_a_killed_instance_no_longer_than_its_lease(ti
     app = times.app
     got = hearing(app, "cache", broadcast=True)
     shop = app.service("shop")
-    killed = Subscription("shop.sold", "cache", "cache:0000000000000000000w:notifications:shop.sold", lease_ms=30_000)
+    killed = Subscription(
+        pattern="shop.sold",
+        service="cache",
+        queue="cache:0000000000000000000w:notifications:shop.sold",
+        lease_ms=30_000,
+    )
     await app.engine.arun(subscribe(app.engine.bus_keys, [killed]))
     assert await shop.apublish("sold", {"n": 1}) == 1
     times.move(31_000)
@@ -640,16 +645,22 @@ async def test_a_replay_does_not_sign_unsigned_events(bus_factory: AppFactory) -
 def swept(app: Relevo, caplog: pytest.LogCaptureFixture, by: str) -> list[str]:
     """Sweep, and give the log lines about the subscriptions of `mail`."""
     caplog.clear()
-    ask(app, "DEL", app.engine.bus_keys.key("sweeping"))
+    ask(app, "DEL", app.engine.bus_keys.key("leader"))
     with caplog.at_level(logging.INFO, "relevo.bus"):
         if by == "sweep":
             assert not app.sweep(dry_run=False).skipped
         else:
-            # A worker looks around when it starts. What shows that it did is a process that died long ago.
-            gone = Subscription("nothing", "other", f"other:{app.engine.new_id()}:notifications:nothing", lease_ms=1)
+            # A worker sweeps when it starts, if it is its turn. What shows that it did is a process that died long ago.
+            gone = Subscription(
+                pattern="nothing",
+                service="other",
+                queue=f"other:{app.engine.new_id()}:notifications:nothing",
+                lease_ms=1,
+            )
             app.engine.run(subscribe(app.engine.bus_keys, [gone]))
             other = Relevo("other", **_same_bus(app))
             other.service("other").action("nothing")(lambda: None)
+            ask(other, "DEL", other.engine.keys.turn("sweep"))
             with working(other):
                 eventually(lambda: any(gone.queue in line for line in caplog.messages), what="a sweep")
             other.close()
@@ -708,7 +719,7 @@ async def test_a_subscription_with_a_live_worker_is_never_removed(times: Times) 
     async with all_working(app, subscriptions=1):
         times.move(9_500)  # less than the time between two signs of life
         report = await sweep_now(app)
-        assert report.orphans == ()
+        assert (report.purged, report.held) == ((), ())
         assert len(await known(app)) == 1
 
 
@@ -781,7 +792,7 @@ def test_a_service_away_for_too_long_catches_up_before_its_workers_start(times: 
     shop.publish("sold", {"n": 1})
     for moved in (25 * HOUR, 24 * HOUR, 6_000, 6_000):
         times.move(moved)
-        ask(app, "DEL", app.engine.bus_keys.key("sweeping"))
+        ask(app, "DEL", app.engine.bus_keys.key("leader"))
         app.sweep(dry_run=False)
     assert app.engine.run(subscriptions(app.engine.bus_keys)) == []
     assert app.service("mail").catch_up("shop.sold", since="10d") == 1

@@ -36,7 +36,12 @@ def texts(health: Health) -> list[str]:
 
 def alive(app: Relevo, *queues: str, id: str = "w1") -> None:
     """A worker says that it lives, and does nothing."""
-    app.engine.run(present(app.engine.keys, WorkerInfo(id, "here", 1, queues or ("default",), 1, 1)))
+    app.engine.run(
+        present(
+            app.engine.keys,
+            WorkerInfo(id=id, host="here", pid=1, queues=queues or ("default",), concurrency=1, started_ms=1),
+        )
+    )
     app.engine.run(listed(app.engine.keys, id))
 
 
@@ -211,7 +216,7 @@ def test_services_that_the_app_serves_are_looked_at_and_those_of_others_are_not(
 
 async def looked(app: Relevo) -> Health:
     """A worker's look, at once."""
-    app.engine.run(Call([b"DEL", app.engine.keys.watching]))
+    app.engine.run(Call([b"DEL", app.engine.keys.turn("health")]))
     found = await HealthDuty(Worker(app)).run_once()
     assert found is not None
     return found
@@ -261,13 +266,13 @@ async def test_of_many_workers_one_looks_in_an_interval(app_factory: AppFactory)
     alive(app)
     found = await asyncio.gather(*(HealthDuty(Worker(app)).run_once() for _ in range(5)))
     assert sum(one is not None for one in found) == 1
-    assert 0 < app.engine.run(Call([b"PTTL", app.engine.keys.watching])) <= 54_000
+    assert 0 < app.engine.run(Call([b"PTTL", app.engine.keys.turn("health")])) <= 54_000
     await app.aclose()
 
 
 async def test_nothing_is_kept_unless_health_is_on(app: Relevo) -> None:
     assert await HealthDuty(Worker(app)).run_once() is None
-    assert app.engine.run(Call([b"EXISTS", app.engine.keys.health, app.engine.keys.watching])) == 0
+    assert app.engine.run(Call([b"EXISTS", app.engine.keys.health, app.engine.keys.turn("health")])) == 0
     await app.aclose()
 
 

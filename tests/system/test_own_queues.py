@@ -8,8 +8,8 @@ import pytest
 
 from relevo import Relevo, metrics
 from relevo.engine.handle import Job
-from relevo.engine.lists import AT_ONCE, tidying
 from relevo.errors import UnknownJob
+from relevo.upkeep.lists import AT_ONCE, tidying
 from tests.conftest import AppFactory
 from tests.eventually import aeventually
 from tests.servers import Server
@@ -30,6 +30,11 @@ def billing(bus_factory: AppFactory, name: str = "billing") -> Relevo:
         raise ValueError("no money")
 
     return app
+
+
+def tidied(app: Relevo) -> list[str]:
+    """The names that a tidying of the lists removes."""
+    return [one.name for one in app.engine.run(tidying(app.engine)).purged]
 
 
 def asked(app: Relevo) -> Job[None]:
@@ -72,7 +77,7 @@ def test_queues_pauses_and_metrics_are_those_of_the_apps_own_services(shop: Rele
 
 def test_operations_on_all_dead_letters_leave_those_of_other_apps(server: Server, shop: Relevo, other: Relevo) -> None:
     assert [one.queue for one in shop.dead.list()] == ["default"]
-    assert sum(one.count for one in shop.dead.groups()) == 1
+    assert sum(one.count for one in shop.dead.error_groups()) == 1
     assert shop.dead.retry(all=True) == 1
     drained(shop)
     assert shop.dead.discard(all=True) == 1
@@ -173,9 +178,9 @@ def test_a_queue_leaves_the_list_a_month_after_its_last_use_when_nothing_is_left
     app.queue("limited").limit(concurrency=1)
     unused(server, app.engine.keys.queues, *names[:-1])
     assert set(app.queues()) >= set(names)
-    assert sorted(app.engine.run(tidying(app.engine))) == ["tenant-1", "tenant-2"]
+    assert sorted(tidied(app)) == ["tenant-1", "tenant-2"]
     assert app.queues() == ["kept", "limited", "used", "waiting"]
-    assert app.engine.run(tidying(app.engine)) == [], "what stays is not looked at each time"
+    assert tidied(app) == [], "what stays is not looked at each time"
     assert server.command("ZCOUNT", app.engine.keys.queues, "-inf", int(time.time() * 1000) - MONTH_MS) == 0
     app.queue("limited").unlimit()
     app.queue("waiting").clear()
@@ -186,7 +191,7 @@ def test_a_pool_leaves_the_list_when_it_has_no_entities(server: Server, app: Rel
     app.pool("empty").remove("vm-1")
     app.pool("full").add("vm-1")
     unused(server, app.engine.keys.pools, "empty", "full")
-    assert app.engine.run(tidying(app.engine)) == ["empty"]
+    assert tidied(app) == ["empty"]
     assert app.pools() == ["full"]
     app.pool("full").remove("vm-1")
 
@@ -196,7 +201,7 @@ def test_malformed_names_are_removed_from_the_list(server: Server, app: Relevo) 
     drained(app)
     for name in ("a:responses", b"\xff"):
         server.command("ZADD", app.engine.keys.queues, 1, name)
-    assert len(app.engine.run(tidying(app.engine))) == 2
+    assert len(tidied(app)) == 2
     assert server.command("ZRANGE", app.engine.keys.queues, 0, -1) == [b"default"]
 
 
@@ -205,8 +210,8 @@ def test_many_names_leave_the_list_some_at_a_time(server: Server, app: Relevo) -
     drained(app)
     names = [f"tenant-{n}" for n in range(AT_ONCE + 20)]
     server.command("ZADD", app.engine.keys.queues, *(word for name in names for word in (1, name)))
-    assert len(app.engine.run(tidying(app.engine))) == AT_ONCE
-    assert len(app.engine.run(tidying(app.engine))) == 20
+    assert len(tidied(app)) == AT_ONCE
+    assert len(tidied(app)) == 20
     assert app.queues() == ["default"]
 
 

@@ -23,7 +23,7 @@ from relevo.pools.pool import Pool
 from relevo.queues.queue import Lease
 from relevo.store.plan import Call
 from relevo.upkeep.purge import purging
-from relevo.upkeep.report import PurgeReport
+from relevo.upkeep.report import UpkeepReport
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.system.timed import MINUTE, Times
@@ -293,7 +293,7 @@ def test_purge_between_everything_else_removes_nothing_wrongly(times: Times, see
             try:
                 step = plans[which].send(answers[which])
             except StopIteration as end:
-                report: PurgeReport = end.value
+                report: UpkeepReport = end.value
                 met |= {one.state for one in report.purged}
                 spared += report.spared
                 del answers[which]

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from relevo import Cancel, Job, Relevo, chain, current_job, group
-from relevo.bus.outgoing import Sending, outgoing
+from relevo.bus.headers import Sending
+from relevo.bus.outgoing import outgoing
 from relevo.engine.job import read_record
 from relevo.engine.message import Reply
 from relevo.engine.signed_ends import passed_on

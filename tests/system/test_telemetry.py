@@ -373,7 +373,7 @@ def python(code: str) -> tuple[str, str]:
 def test_telemetry_without_its_package_is_logged_and_jobs_run() -> None:
     code = (
         "import sys, logging; sys.modules['opentelemetry'] = None; logging.basicConfig()\n"
-        "from relevo import Relevo; app = Relevo('shop', otel=True); print(app.telemetry)"
+        "from relevo import Relevo; app = Relevo('shop', otel=True); print(app.engine.telemetry)"
     )
     out, err = python(code)
     assert out == "None\n"

@@ -18,6 +18,9 @@ from relevo.engine.duty import Duty, Host
 from relevo.engine.push import push_plain
 from relevo.errors import JobFailed
 from relevo.worker import Worker
+from relevo.worker.executors.executor import Place
+from relevo.worker.executors.registry import EXECUTORS
+from relevo.worker.run import Run
 from relevo.worker.worker import AHEAD_MOST
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
@@ -44,7 +47,7 @@ def push(app: Relevo, target: str, *args: Any) -> Job[Any]:
 
 
 async def is_running(job: Job[Any]) -> bool:
-    return await job.astatus() is State.RUNNING
+    return await job.astate() is State.RUNNING
 
 
 # order
@@ -107,7 +110,7 @@ async def test_a_worker_serves_several_queues_and_no_others(app: Relevo) -> None
             assert await jobs[queue].aresult(timeout=PATIENCE) == 1
             woken = await step.using(queue=queue).aenqueue(2)  # also when it waits
             assert await woken.aresult(timeout=PATIENCE) == 2
-    assert [await jobs[queue].astatus() for queue in ("default", "other")] == [State.READY, State.READY]
+    assert [await jobs[queue].astate() for queue in ("default", "other")] == [State.READY, State.READY]
     await app.aclose()
 
 
@@ -246,7 +249,7 @@ async def test_a_worker_of_several_queues_stops_when_its_last_job_has_ended(app_
     later = await step.aenqueue()
     go_on.set()
     await asyncio.wait_for(running, PATIENCE)
-    assert (await job.astatus(), await later.astatus()) == (State.DONE, State.READY)
+    assert (await job.astate(), await later.astate()) == (State.DONE, State.READY)
     await app.aclose()
 
 
@@ -286,7 +289,7 @@ async def test_a_task_that_no_worker_knows_is_given_up_after_its_time(server: Se
     job = push(app, "no.such.task")
     for hours in range(3):
         await drain(app)
-        assert await job.astatus() is (State.DEAD if hours == 2 else State.SCHEDULED)
+        assert await job.astate() is (State.DEAD if hours == 2 else State.SCHEDULED)
         times.move(HOUR)
     with pytest.raises(JobFailed, match="unknown_task"):
         await job.aresult(timeout=PATIENCE)
@@ -501,3 +504,37 @@ async def test_a_worker_runs_the_duties_that_a_feature_gives_the_engine(app: Rel
     async with working(app) as worker:
         await aeventually(lambda: seen.count(f"run by {worker.id}") > 2, what="an error does not end it")
     assert [one for one in seen if not one.startswith("run")] == ["withdrawn", "closed"]
+
+
+async def test_an_executor_is_registered_by_one_line(app: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Inline:
+        """Runs plain functions where they are submitted."""
+
+        patience = 1.0
+
+        def __init__(self, place: Place) -> None:
+            self._place = place
+
+        def submit(self, run: Run) -> None:
+            self._place.on_start(run)
+            self._place.on_end(run, run.task.func(*run.args, **run.kwargs), None)
+
+        def interrupt(self, run: Run) -> None: ...
+        def ask_to_pause(self, run: Run) -> None: ...
+        def abandon(self, run: Run) -> bool:
+            return False
+
+        def close(self) -> None: ...
+
+    monkeypatch.setitem(EXECUTORS, "process", Inline)
+    seen: list[int] = []
+
+    @app.task(executor="process")
+    def note(n: int) -> int:
+        seen.append(n)
+        return n + 1
+
+    job = note.enqueue(1)
+    async with working(app):
+        assert await job.aresult(timeout=PATIENCE) == 2
+    assert seen == [1], "it ran in this process"

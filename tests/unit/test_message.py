@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from relevo.bus.headers import DEEPEST, Sending, headers_of
 from relevo.engine.job import Attempt, Envelope, Record, State, Story, read_envelope, write
-from relevo.engine.message import DEEPEST, Belongings, Headers, Intent, Message, Reply, message_of, onward
+from relevo.engine.message import Headers, Intent, Message, Reply
 from relevo.engine.replies import fault_of, reply_of
 from relevo.errors import BusError
 
@@ -22,17 +23,21 @@ CARRIED = Headers(
 )  # fmt: skip
 
 
+def message(id: str, headers: Headers, *, type: str = "a.b", tenant: str = "", until: int | None = None) -> Message:
+    return Message(id=id, type=type, attempt=1, tenant=tenant, deadline_ms=until, headers=headers)
+
+
 def parent(carried: Headers = CARRIED, *, tenant: str = "acme") -> Message:
     """The message with these headers, as its handler sees it."""
-    return message_of("m-1", "billing.charge", 1, tenant, NOW, carried)
+    return message("m-1", carried, type="billing.charge", tenant=tenant, until=NOW)
 
 
 def handed_on(
-    own: Belongings | None = None, carried: Headers = CARRIED, *, intent: Intent = "send", tenant: str = "acme"
+    said: Sending | None = None, carried: Headers = CARRIED, *, intent: Intent = "send", tenant: str = "acme"
 ) -> tuple[str, Headers]:
     """What a message inherits that `billing` sends while it works on one from `shop`."""
     work = parent(carried, tenant=tenant)
-    return onward(own or Belongings(), work, carried, intent=intent, source="billing", instance="w2")
+    return headers_of(said or Sending(), work, intent=intent, source="billing", instance="w2")
 
 
 # --- headers
@@ -62,31 +67,32 @@ def test_malformed_headers_make_a_body_unreadable(headers: bytes) -> None:
 
 def test_a_message_says_all_that_its_envelope_says() -> None:
     found = parent()
-    assert found == Message(
-        id="m-1",
-        type="billing.charge",
-        attempt=1,
-        intent="request",
-        source="shop",
-        instance="w1",
-        version="2",
-        tenant="acme",
-        tier="free",
-        session="s1",
-        conversation_id="chat-7",
-        correlation_id="op-1",
-        causation_id="cause-1",
-        reply_to="relevo:dev:shop:responses:w1",
-        deadline_ms=NOW,
-        traceparent=TRACE,
-        tracestate="vendor=1",
-    )
+    expected = {
+        "id": "m-1",
+        "type": "billing.charge",
+        "attempt": 1,
+        "intent": "request",
+        "source": "shop",
+        "instance": "w1",
+        "version": "2",
+        "tenant": "acme",
+        "tier": "free",
+        "session": "s1",
+        "conversation_id": "chat-7",
+        "correlation_id": "op-1",
+        "causation_id": "cause-1",
+        "reply_to": "relevo:dev:shop:responses:w1",
+        "deadline_ms": NOW,
+        "traceparent": TRACE,
+        "tracestate": "vendor=1",
+    }
+    assert {name: getattr(found, name) for name in expected} == expected
 
 
 def test_the_first_message_of_an_operation_gives_it_its_id() -> None:
-    first = message_of("m-1", "a.b", 1, "", None, Headers())
+    first = message("m-1", Headers())
     assert (first.correlation_id, first.conversation_id, first.causation_id) == ("m-1", "m-1", "")
-    of_none = message_of("m-1", "a.b", 1, "", None, Headers(correlation="op-1"))
+    of_none = message("m-1", Headers(correlation="op-1"))
     assert of_none.conversation_id == "op-1"
 
 
@@ -118,14 +124,14 @@ def test_the_operation_of_the_first_message_is_handed_on_by_its_id() -> None:
 
 
 def test_given_headers_win_over_inherited_ones() -> None:
-    given = {
+    given: dict[str, Any] = {
         "tier": "enterprise",
         "session": "s2",
         "conversation": "chat-8",
         "version": "3",
         "traceparent": "00-1-2-01",
     }
-    tenant, headers = handed_on(Belongings(tenant="other", correlation_id="op-2", **given))
+    tenant, headers = handed_on(Sending(tenant="other", correlation_id="op-2", **given))
     _, inherited = handed_on()
     assert tenant == "other"
     assert headers == msgspec.structs.replace(inherited, correlation="op-2", **given)
@@ -133,24 +139,24 @@ def test_given_headers_win_over_inherited_ones() -> None:
 
 def test_an_empty_header_wins_over_the_inherited_one() -> None:
     """An empty text is an answer: this message belongs to no tenant, to no session."""
-    tenant, headers = handed_on(Belongings(tenant="", tier="", session="", conversation="", traceparent=""))
+    tenant, headers = handed_on(Sending(tenant="", tier="", session="", conversation="", traceparent=""))
     assert (tenant, headers.tier, headers.session, headers.conversation, headers.traceparent) == ("", "", "", "", "")
     assert headers.correlation == "op-1", "but it always belongs to the operation"
 
 
 def test_a_message_sent_outside_a_handler_inherits_nothing() -> None:
-    own = Belongings("acme", "free", "s1", None, "op-9", "2", TRACE)
-    tenant, headers = onward(own, None, Headers(), intent="request", source="shop", instance="p1")
+    own = Sending(tenant="acme", tier="free", session="s1", correlation_id="op-9", version="2", traceparent=TRACE)
+    tenant, headers = headers_of(own, None, intent="request", source="shop", instance="p1")
     assert tenant == "acme"
     assert headers == Headers("request", "shop", "p1", "2", "free", "s1", "", "op-9", traceparent=TRACE)
-    nothing = onward(Belongings(), None, Headers(), intent="send", source="shop", instance="p1")
+    nothing = headers_of(Sending(), None, intent="send", source="shop", instance="p1")
     assert nothing == ("", Headers("send", "shop", "p1"))
 
 
 @pytest.mark.parametrize(("correlation", "expected"), [(None, "chat-7"), ("op-1", "op-1")])
 def test_the_conversation_is_the_operation_unless_another_is_named(correlation: str | None, expected: str) -> None:
-    own = Belongings(conversation="chat-7", correlation_id=correlation)
-    _, headers = onward(own, None, Headers(), intent="send", source="a", instance="p")
+    own = Sending(conversation="chat-7", correlation_id=correlation)
+    _, headers = headers_of(own, None, intent="send", source="a", instance="p")
     assert (headers.conversation, headers.correlation) == ("chat-7", expected)
 
 
@@ -164,13 +170,15 @@ def test_messages_cannot_cause_messages_for_ever() -> None:
 
 
 def test_a_chain_of_messages_keeps_the_headers_of_its_first() -> None:
-    own = Belongings("acme", "free", "s1", "chat-7", "op-1", "", TRACE)
-    tenant, headers = onward(own, None, Headers(), intent="send", source="a", instance="p")
+    own = Sending(
+        tenant="acme", tier="free", session="s1", conversation="chat-7", correlation_id="op-1", traceparent=TRACE
+    )
+    tenant, headers = headers_of(own, None, intent="send", source="a", instance="p")
     causes = []
     for n in range(10):
         causes.append(headers.causation)
-        working_on = message_of(f"m{n}", "a.b", 1, tenant, None, headers)
-        tenant, headers = onward(Belongings(), working_on, headers, intent="send", source=f"s{n}", instance="p")
+        working_on = message(f"m{n}", headers, tenant=tenant)
+        tenant, headers = headers_of(Sending(), working_on, intent="send", source=f"s{n}", instance="p")
     assert causes == ["", *(f"m{n}" for n in range(9))]
     assert (tenant, headers.tier, headers.session, headers.conversation) == ("acme", "free", "s1", "chat-7")
     assert (headers.correlation, headers.traceparent, headers.depth) == ("op-1", TRACE, 10)
@@ -227,6 +235,6 @@ def test_a_result_that_was_not_kept_is_a_failure_and_not_a_none() -> None:
 
 
 def test_only_a_progress_report_is_not_final() -> None:
-    assert not Reply("progress").is_final
-    assert not Reply("progress").ok
-    assert Reply("timeout").is_final
+    assert not Reply(status="progress").is_final
+    assert not Reply(status="progress").ok
+    assert Reply(status="timeout").is_final

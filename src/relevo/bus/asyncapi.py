@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
 from relevo.bus.catalogue import ActionInfo, Catalogue, QueueInfo, ServiceInfo, SubscriptionInfo
 from relevo.engine.job import write
-from relevo.engine.message import Message, Reply
+from relevo.engine.message import Headers, Message, Reply
 from relevo.engine.topics import ONE, REST
 from relevo.text.names import parse
 
@@ -48,6 +48,15 @@ def document(catalogue: Catalogue) -> dict[str, Any]:
     return {"asyncapi": VERSION, "info": info, "defaultContentType": "application/json", **parts}
 
 
+def _as_handlers_see_it() -> type:
+    """What `current_job().message` has, as one struct."""
+    own = [(field.name, field.type) for field in msgspec.structs.fields(Message) if field.type is not Headers]
+    read = [
+        (name, get_type_hints(one.fget)["return"]) for name, one in vars(Message).items() if isinstance(one, property)
+    ]
+    return msgspec.defstruct("Message", [*own, *read])
+
+
 class _Document:
     """The document so far."""
 
@@ -58,7 +67,7 @@ class _Document:
         self.messages: dict[str, Any] = {}
         #: a structure with all it refers to -> its name
         self._named: dict[bytes, str] = {}
-        self._headers = self._of(Message)
+        self._headers = self._of(_as_handlers_see_it())
 
     @property
     def components(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from relevo.bus.bus import Bus
 from relevo.bus.data import encoded
 from relevo.bus.message_store import interim_body, lay_beside, promise, report, send, take_away
 from relevo.bus.naming import action_name, queue_of
-from relevo.bus.outgoing import Outgoing, track, with_reply_to
+from relevo.bus.outgoing import Outgoing, track, tracked_by, with_reply_to
 from relevo.engine.context import JobContext, running
 from relevo.engine.edges import Edge
 from relevo.engine.job import Envelope, Proof, write
@@ -76,7 +76,7 @@ def sending(engine: Engine, message: Outgoing, wanted: Callbacks | None) -> Gene
         waiter = str(Edge(callback, wanted.queue, "b", 0))
     keys = engine.keys_of(message.queue)
     yield from engine.list_queue(message.queue)
-    yield from track(engine, message.tracked, message.queue)
+    yield from track(engine, tracked_by(engine, message.headers), message.queue)
     is_claimed = message.is_claimed(engine)
     if is_claimed:
         yield from lay_beside(keys, message.id, message.data)
@@ -91,7 +91,7 @@ def sending(engine: Engine, message: Outgoing, wanted: Callbacks | None) -> Gene
         waiter=waiter,
         timeout_ms=left_ms,
         name=message.name,
-        tracked=message.tracked,
+        tracked=tracked_by(engine, message.headers),
         is_claimed=is_claimed,
     )
     if said == "taken":
@@ -103,7 +103,7 @@ def sending(engine: Engine, message: Outgoing, wanted: Callbacks | None) -> Gene
 
 def _promise(engine: Engine, message: Outgoing, wanted: Callbacks, id: str) -> Generator[Call[Any], Any, None]:
     yield from engine.list_queue(wanted.queue)
-    yield from track(engine, message.tracked, wanted.queue)
+    yield from track(engine, tracked_by(engine, message.headers), wanted.queue)
     operation = message.headers.correlation or message.id
     headers = msgspec.structs.replace(
         message.headers, intent="callback", source=message.type.partition(".")[0], correlation=operation, instance=""
@@ -145,7 +145,7 @@ def _promise(engine: Engine, message: Outgoing, wanted: Callbacks, id: str) -> G
         late=body(wanted.on_timeout, "timeout") if wanted.on_timeout is not None else b"",
         interim=interim,
         prefer=f"{_worker(engine)} {engine.lease_ms}" if wanted.sticky else "",
-        tracked=message.tracked,
+        tracked=tracked_by(engine, message.headers),
     )
 
 

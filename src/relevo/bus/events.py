@@ -18,10 +18,11 @@ from msgspec import Struct
 from relevo.bus.data import encoded_object
 from relevo.bus.delivery_store import Event, Recipient, cut, put_events
 from relevo.bus.event_store import deliver_event, publish
+from relevo.bus.headers import Sending
 from relevo.bus.history_store import NO_LOG, Log, Logged, LogPage, read_log
 from relevo.bus.message_store import Place
 from relevo.bus.naming import queue_of
-from relevo.bus.outgoing import Sending, inherited, place_of, track, tracked_by
+from relevo.bus.outgoing import inherited, place_of, track, tracked_by
 from relevo.bus.subscription_store import Discard, Subscription
 from relevo.engine.job import Envelope, Proof, write
 from relevo.engine.job_store import readable
@@ -92,14 +93,14 @@ class Subscribed(Struct, frozen=True, kw_only=True):
     def registered(self, worker: str) -> Subscription:
         """As the bus keeps it."""
         return Subscription(
-            self.pattern,
-            self.service,
-            self.queue_for(worker),
-            self.max_backlog,
-            self.discard,
-            self.retention_ms,
-            self.inactive_ms,
-            SERVE_MS if self.broadcast else 0,
+            pattern=self.pattern,
+            service=self.service,
+            queue=self.queue_for(worker),
+            max_backlog=self.max_backlog,
+            discard=self.discard,
+            retention_ms=self.retention_ms,
+            inactive_ms=self.inactive_ms,
+            lease_ms=SERVE_MS if self.broadcast else 0,
         )
 
 
@@ -127,17 +128,17 @@ def log_of(service: str, keep: Duration | None) -> Log:
 
 
 def publishing(
-    engine: Engine, service: str, topic: str, data: Any, said: Sending, kept: Log
+    engine: Engine, service: str, topic: str, data: Any, options: Sending, kept: Log
 ) -> Generator[Call[Any], Any, Event]:
     """Publish an event of a service: it is written down, and will be delivered by whoever can."""
     if not isinstance(topic, str):
         raise OptionError(f"topic: text such as 'document_processed' is needed, found {topic!r:.80}")
     type = check_topic(f"{service}.{topic}")
-    if said.at is not None or said.delay is not None or said.idempotency_key is not None:
+    if options.at is not None or options.delay is not None or options.idempotency_key is not None:
         raise OptionError("at, delay and idempotency_key are for messages to one service; an event has none of them")
     raw = encoded_object(data, what=type, limit=engine.settings.max_payload)
-    tenant, headers = inherited(engine, service, said, "event")
-    place = place_of(engine, said, tenant, headers.tier)
+    tenant, headers = inherited(engine, service, options, "event")
+    place = place_of(engine, options, tenant, headers.tier)
     id, tracked = engine.new_id(), tracked_by(engine, headers)
     signer = engine.keys_of(queue_of(service, (), "actions")).signer
     proof = None if signer is None else Proof(made_ms=(yield from engine.about_now_ms()))

@@ -14,12 +14,12 @@ from msgspec import Struct
 from relevo.bus.bus import Bus
 from relevo.bus.conversation_store import enlist
 from relevo.bus.data import encoded_object
+from relevo.bus.headers import Sending, headers_of
 from relevo.bus.message_store import Name, Place, Tracked
 from relevo.bus.naming import context_of, parts_of, queue_of
-from relevo.engine.context import JobContext, running
-from relevo.engine.job import PRIORITY_DEFAULT, Envelope, Proof, write
-from relevo.engine.message import Belongings, Headers, Intent, Message, onward
-from relevo.engine.options import Options, changed
+from relevo.engine.context import running
+from relevo.engine.job import Envelope, Proof, write
+from relevo.engine.message import Headers, Intent
 from relevo.engine.signed_bodies import digest_of
 from relevo.errors import OptionError, RequestTimeout
 from relevo.store.plan import Call
@@ -33,10 +33,8 @@ if TYPE_CHECKING:
 #: The same idempotency key is the same message for ten minutes.
 HOLD_MS = 600_000
 
-_NO_HEADERS = Headers()
 
-
-class Outgoing(Struct, frozen=True):
+class Outgoing(Struct, frozen=True, kw_only=True):
     """A message that is ready to be sent."""
 
     id: str
@@ -49,7 +47,6 @@ class Outgoing(Struct, frozen=True):
     #: Seconds until it is worth no more; None: no limit.
     timeout: float | None
     name: Name
-    tracked: Tracked
     #: Options of the job that its sender chose: retries, how long its result is kept, …
     chosen: dict[str, Any]
     delay_ms: int = 0
@@ -102,61 +99,12 @@ class Outgoing(Struct, frozen=True):
         return (yield from engine.about_now_ms()) + left_ms + self.delay_ms, 0
 
 
-class Sending(Struct, frozen=True, kw_only=True):
-    """What may be said about a message when it is sent; checked once, here."""
-
-    tenant: str | None = None
-    tier: str | None = None
-    session: str | None = None
-    conversation: str | None = None
-    correlation_id: str | None = None
-    traceparent: str | None = None
-    version: str = ""
-    priority: int = PRIORITY_DEFAULT
-    at: Any = None
-    idempotency_key: str | None = None
-    delay: Duration | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("tenant", "tier", "session", "conversation", "correlation_id", "traceparent", "version"):
-            _text(name, getattr(self, name))
-        changed(_OPTIONS, {"priority": self.priority})
-        if self.idempotency_key is not None and not _text("idempotency_key", self.idempotency_key):
-            raise OptionError("idempotency_key: a text is needed, found ''")
-
-    @property
-    def belongings(self) -> Belongings:
-        """To whom and to what the message belongs."""
-        return Belongings(
-            self.tenant, self.tier, self.session, self.conversation, self.correlation_id, self.version, self.traceparent
-        )
-
-
-_OPTIONS = Options()
-
-
-def _text(name: str, given: Any) -> str:
-    if given is None:
-        return ""
-    if not isinstance(given, str) or len(given) > 200 or not given.isprintable():
-        raise OptionError(f"{name}: printable text of at most 200 characters is needed, found {given!r:.80}")
-    return given
-
-
-def current_message() -> tuple[JobContext | None, Message | None, Headers]:
-    """The job that runs here, and the message it works on, if it does."""
-    job = running.get()
-    if job is None or job.headers is None:
-        return job, None, _NO_HEADERS
-    return job, job.message, job.headers
-
-
 def outgoing(
     engine: Engine,
     source: str,
     type: str,
     data: Any,
-    said: Sending,
+    options: Sending,
     *,
     intent: Intent,
     timeout: float | None = None,
@@ -164,27 +112,26 @@ def outgoing(
 ) -> Outgoing:
     """A message from a service to an action, with all that it inherits."""
     service, _ = parts_of(type)
-    queue = queue_of(service, context_of(said.at), "actions")
+    queue = queue_of(service, context_of(options.at), "actions")
     raw = encoded_object(data, what=type, limit=engine.settings.max_payload)
-    tenant, headers = inherited(engine, source, said, intent)
+    tenant, headers = inherited(engine, source, options, intent)
     id = engine.new_id()
     name = Name()
-    if said.idempotency_key:
-        owner = ":".join(quote(part, safe="") for part in (source, tenant, said.idempotency_key))
+    if options.idempotency_key:
+        owner = ":".join(quote(part, safe="") for part in (source, tenant, options.idempotency_key))
         # The answer to a request is kept for whoever asks again; one that failed left none, and is tried anew.
         name = Name(f"{type}:{owner}", HOLD_MS, intent == "request")
     return Outgoing(
-        id,
-        type,
-        queue,
-        headers,
-        place_of(engine, said, tenant, headers.tier),
-        raw,
-        timeout,
-        name,
-        tracked_by(engine, headers),
-        chosen,
-        round(seconds(said.delay, what="delay") * 1000) if said.delay else 0,
+        id=id,
+        type=type,
+        queue=queue,
+        headers=headers,
+        place=place_of(engine, options, tenant, headers.tier),
+        data=raw,
+        timeout=timeout,
+        name=name,
+        chosen=chosen,
+        delay_ms=round(seconds(options.delay, what="delay") * 1000) if options.delay else 0,
     )
 
 
@@ -203,18 +150,17 @@ def like_the_last(engine: Engine, source: str, type: str, data: Any, timeout: fl
         engine.part(Bus).templates[source, type] = known
     raw = encoded_object(data, what=type, limit=engine.settings.max_payload)
     return Outgoing(
-        engine.new_id(),
-        type,
-        known.queue,
-        known.headers,
-        known.place,
-        raw,
-        timeout,
-        known.name,
-        known.tracked,
-        known.chosen,
-        0,
-        known.head,
+        id=engine.new_id(),
+        type=type,
+        queue=known.queue,
+        headers=known.headers,
+        place=known.place,
+        data=raw,
+        timeout=timeout,
+        name=known.name,
+        chosen=known.chosen,
+        delay_ms=0,
+        head=known.head,
     )
 
 
@@ -224,25 +170,26 @@ def responses(prefix: str, env: str, service: str, instance: str) -> str:
     return str(Address(prefix, env, service, (), "responses", (instance,)))
 
 
-def inherited(engine: Engine, source: str, said: Sending, intent: Intent) -> tuple[str, Headers]:
-    """The tenant and the headers of a message: what was said, else as the message that is being worked on."""
-    job, parent, carried = current_message()
+def inherited(engine: Engine, source: str, options: Sending, intent: Intent) -> tuple[str, Headers]:
+    """The tenant and the headers of a message: what was options, else as the message that is being worked on."""
+    job = running.get()
     instance = job.worker if job is not None else engine.part(Bus).instance
-    tenant, headers = onward(said.belongings, parent, carried, intent=intent, source=source, instance=instance)
-    if engine.telemetry is not None and said.traceparent is None:
+    parent = job.message if job is not None else None
+    tenant, headers = headers_of(options, parent, intent=intent, source=source, instance=instance)
+    if engine.telemetry is not None and options.traceparent is None:
         traceparent, tracestate = engine.telemetry.here()
         if traceparent:  # the span in which it is sent, instead of that in which the one before was
             headers = msgspec.structs.replace(headers, traceparent=traceparent, tracestate=tracestate)
     return tenant, headers
 
 
-def place_of(engine: Engine, said: Sending, tenant: str, tier: str) -> Place:
+def place_of(engine: Engine, options: Sending, tenant: str, tier: str) -> Place:
     """Where a message of this tenant stands: the tier is its share."""
     tiers = engine.settings.tiers
-    if said.tier and said.tier not in tiers:
+    if options.tier and options.tier not in tiers:
         raise OptionError(f"tier: none of {', '.join(tiers)}, found {tier!r}{did_you_mean(tier, tiers)}")
     # One that was inherited may be unknown here: it is named where other settings hold, or was renamed meanwhile.
-    return Place(said.priority, tenant, tiers.get(tier, 1.0), tier)
+    return Place(options.priority, tenant, tiers.get(tier, 1.0), tier)
 
 
 def tracked_by(engine: Engine, headers: Headers) -> Tracked:
@@ -264,7 +211,7 @@ def track(engine: Engine, tracked: Tracked, *queues: str) -> Generator[Call[Any]
 
 
 def time_left(timeout: Duration, type: str) -> float:
-    """Seconds for a request: what was said, but no more than is left for the request that is being worked on."""
+    """Seconds for a request: what was options, but no more than is left for the request that is being worked on."""
     limit = seconds(timeout, what="timeout")
     if limit <= 0:
         raise OptionError(f"timeout: more than 0 seconds is needed, found {timeout!r:.80}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from relevo.bus.bus import Bus
 from relevo.bus.message_store import Asked, ask, lay_beside, send, take_away
-from relevo.bus.outgoing import Outgoing, responses, track, with_reply_to
+from relevo.bus.outgoing import Outgoing, responses, track, tracked_by, with_reply_to
 from relevo.codec.annotations import slot_of
 from relevo.engine.context import running
 from relevo.engine.job import Record, State
@@ -178,7 +178,7 @@ class Request:
     def _is_plain(self) -> bool:
         """Whether it can leave with others: it has no name and no conversation, and its data travels inside."""
         message, engine = self.message, self._engine
-        is_more = message.name.name or message.tracked.conversation or message.is_claimed(engine)
+        is_more = message.name.name or message.headers.conversation or message.is_claimed(engine)
         return not is_more and engine.is_listed(message.queue)
 
     async def _ask_with_others(self) -> Record:
@@ -224,7 +224,7 @@ class Request:
             yield from lay_beside(queue, id, message.data)
         if not engine.is_listed(message.queue):
             yield from engine.list_queue(message.queue)
-        yield from track(engine, message.tracked, message.queue)
+        yield from track(engine, tracked_by(engine, message.headers), message.queue)
         deadline_ms, left_ms = yield from message.timed(engine, self._left())
         self._sent = True
         said, owner = yield send(
@@ -237,7 +237,7 @@ class Request:
             waiter=inbox,
             timeout_ms=left_ms,
             name=message.name,
-            tracked=message.tracked,
+            tracked=tracked_by(engine, message.headers),
             is_claimed=is_claimed,
         )
         if said in ("nobody", "taken") and is_claimed:

@@ -1,4 +1,4 @@
-"""The bus over HTTP: its services, traces of operations, remains of conversations, and what is no longer used."""
+"""The bus over HTTP: its services, traces of operations, and remains of conversations."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from relevo.bus.catalogue import ServiceInfo, catalogue, concerns
 from relevo.bus.conversation_store import Left
 from relevo.bus.conversations import Made, Tally
 from relevo.bus.span import Span
-from relevo.upkeep.sweeping import Orphan
 from relevo.web.access import Role
-from relevo.web.asked import Dry, DryRun
+from relevo.web.asked import DryRun
 from relevo.web.problems import not_there
 from relevo.web.route import Desk, Did, get, post
 
@@ -37,7 +36,7 @@ class Cleanup(Struct, frozen=True, forbid_unknown_fields=True):
     dead: bool = False
 
 
-class Cleaned(Struct, frozen=True):
+class Cleaned(Struct, frozen=True, kw_only=True):
     """What was removed, or would be, and what stays."""
 
     conversation: str
@@ -48,16 +47,6 @@ class Cleaned(Struct, frozen=True):
     #: Dead letters that were left.
     dead: int
     queues: dict[str, Left]
-
-
-class Swept(Struct, frozen=True):
-    """What is no longer served or used."""
-
-    dry_run: bool
-    removed: int
-    #: Another process was sweeping: nothing was looked at.
-    skipped: bool
-    orphans: list[Orphan]
 
 
 @get("/services")
@@ -92,7 +81,7 @@ async def tallies(desk: Desk) -> dict[str, Tally]:
 @get("/traces/{operation}")
 async def trace(desk: Desk, operation: str) -> list[Span]:
     """The path of an operation through all services, by its correlation id, conversation, or the id of a message."""
-    found = await desk.app.atrace(operation)
+    found = await desk.app.conversations.atrace(operation)
     if not found:
         raise not_there("trace of an operation, conversation or message", operation)
     return found
@@ -113,16 +102,17 @@ async def cleanup(desk: Desk, conversation: str, query: Cleanup) -> Did[Cleaned]
     letters.
     """
     done = await desk.app.conversations.aclean(conversation, dead=query.dead, dry_run=query.dry_run)
-    result = Cleaned(conversation, done.dry_run, done.removed, done.living, done.dead, done.queues)
-    return Did(result, done.removed, {"conversation": conversation, "dead": query.dead}, done.dry_run)
+    result = Cleaned(
+        conversation=conversation,
+        dry_run=done.dry_run,
+        removed=done.removed,
+        living=done.living,
+        dead=done.dead,
+        queues=done.queues,
+    )
+    return Did(
+        answer=result, count=done.removed, about={"conversation": conversation, "dead": query.dead}, dry=done.dry_run
+    )
 
 
-@post("/orphans/sweep", "orphans.sweep", Role.ADMIN)
-async def sweep(desk: Desk, query: Dry) -> Did[Swept]:
-    """Find what is no longer served or used, and remove it. Workers do so by themselves."""
-    report = await desk.app.asweep(dry_run=query.dry_run)
-    result = Swept(report.dry_run, report.removed, report.skipped, list(report.orphans))
-    return Did(result, report.removed, {}, report.dry_run)
-
-
-ROUTES = (services, service, asyncapi, tallies, trace, conversation, cleanup, sweep)
+ROUTES = (services, service, asyncapi, tallies, trace, conversation, cleanup)

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import os
 import weakref
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from relevo.engine.inbox import Asked, AsyncInbox, Begin, BlockingInbox, Send
+from relevo.engine.inbox import Asked, AsyncInbox, Begin, BlockingInbox, End, Send
 from relevo.engine.job import Record
 from relevo.engine.job_store import attach
 from relevo.store.aio import AsyncDriver
@@ -74,6 +74,14 @@ class Client:
     ) -> Coroutine[Any, Any, Record]:
         """Wait on the running event loop until a job has ended."""
         return self._here().inbox.wait(queue, id, timeout, begin)
+
+    def ends(self, jobs: Sequence[tuple[QueueKeys, str]], timeout: float | None) -> Iterator[End]:
+        """The ends of many jobs as they come, until the time is up."""
+        return self._inbox.ends(jobs, timeout)
+
+    def await_ends(self, jobs: Sequence[tuple[QueueKeys, str]]) -> AsyncGenerator[End, None]:
+        """The same on the running event loop."""
+        return self._here().inbox.ends(jobs)
 
     def ask(self, queue: QueueKeys, asked: Asked, timeout: float, send: Send) -> Coroutine[Any, Any, Record | None]:
         """Send a plain request on the running event loop and wait for its record; None: no worker serves it."""

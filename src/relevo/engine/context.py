@@ -12,7 +12,7 @@ from relevo.checkpoints.keeping import Home, Keeping
 from relevo.checkpoints.loops import Iteration, Source
 from relevo.checkpoints.steps import Step
 from relevo.engine.job import Attempt
-from relevo.engine.message import Headers, Message, message_of
+from relevo.engine.message import Headers, Message
 from relevo.errors import ConfigurationError, OptionError
 from relevo.text.durations import Duration
 
@@ -74,7 +74,14 @@ class JobContext(Struct, eq=False):
         """The bus message that is being handled; None in a plain task."""
         if self.headers is None:
             return None
-        return message_of(self.id, self.target, self.attempt, self.tenant, self.deadline_ms, self.headers)
+        return Message(
+            id=self.id,
+            type=self.target,
+            attempt=self.attempt,
+            tenant=self.tenant,
+            deadline_ms=self.deadline_ms,
+            headers=self.headers,
+        )
 
     @property
     def cancel_requested(self) -> bool:
@@ -178,5 +185,8 @@ def current_job() -> JobContext:
     """
     job = running.get()
     if job is None:
-        raise ConfigurationError("current_job() was called outside a job; it works in code that a worker runs")
+        raise ConfigurationError(
+            "current_job() was called outside a job; it works in code that a worker runs, "
+            "and in tests inside `with relevo.testing.job_context():`"
+        )
     return job

@@ -16,13 +16,15 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from relevo.engine.job import Record, State, read_record
-from relevo.engine.job_store import attach
+from relevo.engine.job_store import attach, attach_all
 from relevo.engine.turn import fitting
 from relevo.errors import OutcomeUnknown, RelevoError, ResultTimeout, ServerUnavailable, StoreError, UnknownJob
 from relevo.store.aio import AsyncDriver
@@ -53,6 +55,9 @@ class Asked(Protocol):
 
 Send: TypeAlias = Callable[[QueueKeys, bytes, Sequence[Any], str], Call[list[int]]]
 """Takes the queue, our channel, requests and the numbers of earlier tries; stores them (`bus.message_store.ask`)."""
+
+#: The place of a job among those that are waited for, and its record; None: there is no such job.
+End: TypeAlias = tuple[int, Record | None]
 
 #: A connection that carries no message for so long is asked whether it still lives.
 PING_EVERY = 5.0
@@ -86,7 +91,7 @@ class AsyncInbox:
         #: Requests that gather while others are being sent.
         self._crowds: dict[QueueKeys, _Crowd] = {}
         self._sending: set[asyncio.Task[None]] = set()
-        #: Ends that nobody waits for any more.
+        #: Records that arrived after their waiters had gone.
         self.late = 0
 
     async def wait(self, queue: QueueKeys, id: str, timeout: float | None, begin: Begin = attach) -> Record:
@@ -108,15 +113,53 @@ class AsyncInbox:
             if timer is not None:
                 timer.cancel()
             if future.done() and not future.cancelled():
-                future.exception()  # whoever failed before it could be awaited has told of something else
+                future.exception()  # retrieved, so that asyncio does not log it: another error was raised first
             awaited.futures.remove(future)
             if not awaited.futures:
                 del self._waiting[id]
 
-    async def ask(self, queue: QueueKeys, asked: Asked, timeout: float, send: Send) -> Record | None:
-        """Send a plain request and wait for its record; None: nobody serves it.
+    async def ends(self, jobs: Sequence[tuple[QueueKeys, str]]) -> AsyncGenerator[End, None]:
+        """The ends of many jobs, as they come: the place of each in `jobs`, and its record; None: no such job."""
+        if self._wire is None or self._wire.closed is not None:
+            await self._open()
+        ended: asyncio.Queue[int] = asyncio.Queue()
+        futures: list[asyncio.Future[Record]] = [self._loop.create_future() for _ in jobs]
+        openings = self._openings
+        for place, ((queue, id), future) in enumerate(zip(jobs, futures, strict=True)):
+            future.add_done_callback(partial(_note_end, ended, place))
+            self._waiting.setdefault(id, _Awaited(queue)).futures.append(future)
+        attaching = self._loop.create_task(self._attach_each(jobs, openings), name="relevo as_completed")
+        attaching.add_done_callback(partial(_note_failure, ended))
+        try:
+            for _ in jobs:
+                place = await ended.get()
+                if place < 0:
+                    await attaching  # raises what it failed with
+                error = futures[place].exception()
+                if error is not None and not isinstance(error, UnknownJob):
+                    raise error
+                yield place, None if error else futures[place].result()
+        finally:
+            attaching.cancel()
+            for (_, id), future in zip(jobs, futures, strict=True):
+                future.cancel()
+                self._waiting[id].futures.remove(future)
+                if not self._waiting[id].futures:
+                    del self._waiting[id]
 
-        One call per queue is under way; what is asked meanwhile leaves together with the next.
+    async def _attach_each(self, jobs: Sequence[tuple[QueueKeys, str]], openings: int) -> None:
+        for start in range(0, len(jobs), TOGETHER):
+            part = [(queue, id) for queue, id in jobs[start : start + TOGETHER] if id in self._waiting]
+            for (_, id), found in zip(part, await self._driver.perform(attach_all(part, self._channel)), strict=True):
+                self._settle(id, found)
+            for _, id in part:
+                if id in self._waiting:
+                    await self._has_begun(id, self._waiting[id], openings)
+
+    async def ask(self, queue: QueueKeys, asked: Asked, timeout: float, send: Send) -> Record | None:
+        """Send a plain request and wait for its record; None: no worker serves it.
+
+        One call per queue is under way; requests made during it are sent together with the next.
         """
         if self._wire is None or self._wire.closed is not None:
             await self._open_within(timeout, asked.id)
@@ -142,7 +185,7 @@ class AsyncInbox:
             del self._waiting[asked.id]
 
     def _go_on(self, queue: QueueKeys, crowd: _Crowd, send: Send) -> None:
-        """Send what gathered meanwhile, if anything did."""
+        """Send the requests that have gathered, if any."""
         if crowd.rows:
             count = fitting(len(row.asked.body) for row in crowd.rows[:TOGETHER])
             rows, crowd.rows = crowd.rows[:count], crowd.rows[count:]
@@ -210,8 +253,10 @@ class AsyncInbox:
         self._settle(id, None)
 
     async def _has_begun(self, id: str, awaited: _Awaited, openings: int, timeout: float | None = None) -> None:
-        """Our name stands with the job. If the connection was opened since `openings`, what was told before that went
-        nowhere, and whoever attached the others passed this one over.
+        """Note that our channel stands with the job.
+
+        If the connection was opened again since `openings`, an end published before that was lost, and the other
+        waiters were attached again without this one.
         """
         awaited.has_begun = True
         if openings != self._openings and not all(future.done() for future in awaited.futures):
@@ -219,7 +264,7 @@ class AsyncInbox:
             self._settle(id, await self._driver.perform(again, within=timeout))
 
     def _settle(self, id: str, found: Record | bool | None) -> None:
-        """What attaching said: a record, True (wait), or None (no such job)."""
+        """Apply the answer of `attach`: a record, True (wait), or None (no such job)."""
         if found is True or id not in self._waiting:
             return
         for future in self._waiting[id].futures:
@@ -257,7 +302,7 @@ class AsyncInbox:
             self._wire = wire
             self._openings += 1
             if not any(awaited.has_begun for awaited in self._waiting.values()):
-                self._attached = self._openings  # nobody waited while it was away
+                self._attached = self._openings  # no waiter missed anything while it was away
             if self._keeper is None or self._keeper.done():
                 self._keeper = asyncio.create_task(self._keep(), name="relevo inbox")
 
@@ -277,9 +322,9 @@ class AsyncInbox:
                 elif self._attached == self._openings:
                     await self._wire.request((b"PING",))
                     if await self._driver.has_moved(self._wire, self._channel):
-                        self._wire.close()  # a node without slots may leave the cluster, and hear no more messages
+                        self._wire.close()  # a node without slots may leave the cluster, and receive no more messages
                     continue
-                # Also if it was somebody new who opened it: those who waited before do not know that it was away.
+                # Also if a new waiter opened it: earlier waiters do not know that it was away.
                 openings = self._openings
                 for id, awaited in list(self._waiting.items()):
                     if not awaited.has_begun:
@@ -300,8 +345,19 @@ class AsyncInbox:
             self._wire.close()
 
 
+def _note_end(ended: asyncio.Queue[int], place: int, future: asyncio.Future[Record]) -> None:
+    if not future.cancelled():
+        future.exception()  # read later, or not at all
+        ended.put_nowait(place)
+
+
+def _note_failure(ended: asyncio.Queue[int], attaching: asyncio.Task[None]) -> None:
+    if not attaching.cancelled() and attaching.exception() is not None:
+        ended.put_nowait(-1)
+
+
 class _Awaited:
-    """A job that somebody on this loop waits for."""
+    """A job that callers on this loop wait for."""
 
     __slots__ = ("futures", "has_begun", "queue")
 
@@ -309,7 +365,7 @@ class _Awaited:
         self.queue = queue
         #: Our name stands with the job.
         self.has_begun = False
-        #: One for each who waits: whoever gives up first must not take the others along.
+        #: One for each waiter: the first to give up must not cancel the others.
         self.futures: list[asyncio.Future[Record]] = []
 
 
@@ -354,7 +410,7 @@ def _too_late(future: asyncio.Future[Record], id: str, timeout: float) -> None:
 
 
 class BlockingInbox:
-    """Waits in threads; one daemon thread listens while somebody waits."""
+    """Waits in threads; one daemon thread listens while there are waiters."""
 
     def __init__(self, driver: BlockingDriver, keys: AppKeys) -> None:
         self._driver = driver
@@ -371,7 +427,7 @@ class BlockingInbox:
         self._subscribed = False
         #: How often the connection was opened.
         self._openings = 0
-        #: Ends that nobody waits for any more.
+        #: Records that arrived after their waiters had gone.
         self.late = 0
 
     def wait(self, queue: QueueKeys, id: str, timeout: float | None, begin: Begin = attach) -> Record:
@@ -382,20 +438,16 @@ class BlockingInbox:
         slot = _Slot(queue)
         with self._lock:
             self._waiting.setdefault(id, []).append(slot)
-            if self._listener is None:
-                self._listener = threading.Thread(target=self._listen, name="relevo inbox", daemon=True)
-                self._listener.start()
-            while not self._subscribed:
-                if not self._changed.wait(_left(deadline)):
-                    self._leave(id, slot)
-                    raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
+            if not self._listens(deadline):
+                self._leave(id, slot)
+                raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
             openings = self._openings
         try:
             self._begin(queue, id, begin, slot, deadline)
             with self._lock:
                 slot.has_begun = True
                 was_away = openings != self._openings and not slot.event.is_set()
-            if was_away:  # and nobody attached us again
+            if was_away:  # and the listener did not attach this waiter again
                 self._settle(id, self._driver.perform(attach(queue, id, self._channel), within=_left(deadline)))
             if not slot.event.wait(_left(deadline)) or slot.was_stopped:
                 raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
@@ -405,6 +457,63 @@ class BlockingInbox:
         if slot.record is None:
             raise UnknownJob(f"no job {id}: it never was, or its record has ended")
         return slot.record
+
+    def ends(self, jobs: Sequence[tuple[QueueKeys, str]], timeout: float | None) -> Iterator[End]:
+        """The ends of many jobs, as they come: the place of each in `jobs`, and its record; None: there is no such job.
+
+        Ends early when the time is up.
+        """
+        if self._pid != os.getpid():
+            self._renew()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        ended: SimpleQueue[int] = SimpleQueue()
+        slots = [_Slot(queue, _Bell(ended, place)) for place, (queue, _) in enumerate(jobs)]
+        with self._lock:
+            for slot, (_, id) in zip(slots, jobs, strict=True):
+                self._waiting.setdefault(id, []).append(slot)
+            if not self._listens(deadline):
+                self._leave_all(jobs, slots)
+                return
+            openings = self._openings
+        try:
+            for start in range(0, len(jobs), TOGETHER):
+                part = jobs[start : start + TOGETHER]
+                self._attach_part(part, slots[start : start + TOGETHER], openings)
+            for _ in jobs:
+                place = ended.get(timeout=_left(deadline))
+                if slots[place].was_stopped:
+                    return
+                yield place, slots[place].record
+        except Empty:
+            return
+        finally:
+            with self._lock:
+                self._leave_all(jobs, slots)
+
+    def _attach_part(self, jobs: Sequence[tuple[QueueKeys, str]], slots: Sequence[_Slot], openings: int) -> None:
+        for (_, id), found in zip(jobs, self._driver.perform(attach_all(jobs, self._channel)), strict=True):
+            self._settle(id, found)
+        with self._lock:
+            for slot in slots:
+                slot.has_begun = True
+            was_away = openings != self._openings
+        if was_away:  # and these were passed over when the others were attached again
+            for (_, id), found in zip(jobs, self._driver.perform(attach_all(jobs, self._channel)), strict=True):
+                self._settle(id, found)
+
+    def _leave_all(self, jobs: Sequence[tuple[QueueKeys, str]], slots: Sequence[_Slot]) -> None:
+        for slot, (_, id) in zip(slots, jobs, strict=True):
+            self._leave(id, slot)
+
+    def _listens(self, deadline: float | None) -> bool:
+        """Start to listen, and wait until the server knows it; False: not before the deadline. Holds the lock."""
+        if self._listener is None:
+            self._listener = threading.Thread(target=self._listen, name="relevo inbox", daemon=True)
+            self._listener.start()
+        while not self._subscribed:
+            if not self._changed.wait(_left(deadline)):
+                return False
+        return True
 
     def _begin(self, queue: QueueKeys, id: str, begin: Begin, slot: _Slot, deadline: float | None) -> None:
         try:
@@ -426,7 +535,7 @@ class BlockingInbox:
                     slot.event.set()
 
     def close(self) -> None:
-        """Stop listening, unless somebody still waits. The next one to wait listens anew."""
+        """Stop listening, unless there are waiters. The next waiter starts it again."""
         if self._pid != os.getpid():
             self._renew()
         with self._lock:
@@ -492,7 +601,7 @@ class BlockingInbox:
         except TimeoutError:
             if self._driver.has_moved(
                 link, self._channel
-            ):  # a node without slots may leave the cluster, and hear nothing
+            ):  # a node without slots may leave the cluster, and receive nothing
                 raise ConnectionLost(f"{self._channel!r} has moved", sent=False) from None
             link.send((b"PING",))
             reply = link.read()
@@ -504,14 +613,27 @@ class BlockingInbox:
 class _Slot:
     __slots__ = ("event", "has_begun", "queue", "record", "thread", "was_stopped")
 
-    def __init__(self, queue: QueueKeys) -> None:
+    def __init__(self, queue: QueueKeys, event: threading.Event | None = None) -> None:
         self.queue = queue
         #: Our name stands with the job.
         self.has_begun = False
         self.was_stopped = False
         self.thread = threading.get_ident()
-        self.event = threading.Event()
+        self.event = event or threading.Event()
         self.record: Record | None = None
+
+
+class _Bell(threading.Event):
+    """The event of one job where a thread waits for many."""
+
+    def __init__(self, ended: SimpleQueue[int], place: int) -> None:
+        super().__init__()
+        self._ended = ended
+        self._place = place
+
+    def set(self) -> None:
+        super().set()
+        self._ended.put(self._place)
 
 
 def _left(deadline: float | None) -> float | None:

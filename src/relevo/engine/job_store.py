@@ -12,7 +12,7 @@ from relevo.engine.job import Envelope, Record, State, Story, read_envelope, rea
 from relevo.engine.push import KEEP_MS
 from relevo.engine.signed_ends import cancelled_by_hand
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Argument, Call
+from relevo.store.plan import Ahead, Argument, Call, Steps
 
 
 class Claim(Struct, frozen=True):
@@ -33,7 +33,7 @@ def read_claim(text: bytes) -> Claim | None:
 
 
 def record_of(text: bytes, state: State = State.DEAD) -> Record:
-    """The record of an ended job in a listing; one that nobody can read must not hide the others."""
+    """The record of an ended job in a listing; an unreadable one must not hide the others."""
     try:
         return read_record(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -89,7 +89,7 @@ def _seen(id: str, reply: list[Any]) -> Seen:
 
 
 def readable(body: bytes) -> Envelope | None:
-    """The envelope, or None where somebody wrote something else."""
+    """The envelope; None if the text is none."""
     try:
         return read_envelope(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -97,7 +97,7 @@ def readable(body: bytes) -> Envelope | None:
 
 
 def story_of(text: bytes) -> Story:
-    """The story so far; a new one where there is none, or where somebody wrote something else."""
+    """The story so far; a new one if there is none, or it is unreadable."""
     try:
         return read_story(text) if text else Story()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -105,7 +105,7 @@ def story_of(text: bytes) -> Story:
 
 
 def attach(queue: QueueKeys, id: str, inbox: bytes) -> Call[Record | bool | None]:
-    """The record of a job that has ended; True: the inbox will be told; None: there is no such job."""
+    """The record of a job that has ended; True: the inbox will be notified; None: there is no such job."""
     script = queue.script("engine/wait_for_end")
 
     def decode(reply: list[bytes]) -> Record | bool | None:
@@ -118,6 +118,12 @@ def attach(queue: QueueKeys, id: str, inbox: bytes) -> Call[Record | bool | None
                 return None
 
     return Call([id, inbox], decode, script, queue.of(script))
+
+
+def attach_all(jobs: Sequence[tuple[QueueKeys, str]], inbox: bytes) -> Steps[list[Record | bool | None]]:
+    """The same for many jobs."""
+    found: list[Record | bool | None] = yield Ahead(attach(queue, id, inbox) for queue, id in jobs)
+    return found
 
 
 def cancel(queue: QueueKeys, jobs: Sequence[tuple[str, int, str]], dead_max: int) -> Call[tuple[list[str], bool]]:

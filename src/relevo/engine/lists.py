@@ -7,20 +7,15 @@ only this list: queues of other apps' services do not belong to it, and often ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
-from relevo.engine.list_store import LISTED_MS, holds_something, listed, register, unlist, unused
-from relevo.errors import OptionError, ServerRefused
-from relevo.store.keys import QueueKeys
+from relevo.engine.list_store import listed
 from relevo.store.plan import Call
-from relevo.text.names import is_bus_name, is_pool_name, known_as, pool_name
+from relevo.text.names import is_bus_name, is_pool_name, known_as
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
-
-#: Names of each list that are checked in one run; the next run continues with the others.
-AT_ONCE = 100
 
 
 def listed_queues(engine: Engine, only: str | None = None) -> Generator[Call[Any], Any, list[str]]:
@@ -61,30 +56,3 @@ def known_queues(engine: Engine) -> Generator[Call[Any], Any, list[str]]:
     """All queues that can be used by name: those of the app, and all of the bus."""
     own = yield from own_queues(engine)
     return sorted({*own, *(yield from bus_queues(engine))})
-
-
-def tidying(engine: Engine) -> Generator[Call[Any], Any, list[str]]:
-    """Remove queues and pools from the app's lists that are empty and unused for a month; returns their names.
-
-    Workers do this from time to time. Without it, each queue ever used would be read forever.
-    """
-    before_ms = (yield from engine.now_ms()) - LISTED_MS
-    gone: list[str] = []
-    of_queue, of_pool = engine.keys_of, lambda name: engine.keys_of(pool_name(engine.name, name))
-    for key, keys_of in ((engine.keys.queues, of_queue), (engine.keys.pools, of_pool)):
-        for name, used_ms in (yield unused(key, AT_ONCE, before_ms)):
-            if (yield from _holds_something(keys_of, name.decode(errors="replace"))):
-                # Counts as a use: it stays, and is checked again in a month.
-                yield register(key, [name], engine.bus_keys.script("engine/list_names"))
-            elif (yield unlist(key, name, used_ms)):
-                gone.append(name.decode(errors="replace"))
-    return gone
-
-
-def _holds_something(keys_of: Callable[[str], QueueKeys], name: str) -> Generator[Call[Any], Any, bool]:
-    try:
-        return bool((yield holds_something(keys_of(name))))
-    except OptionError:
-        return False  # an invalid name, written by another program
-    except ServerRefused:
-        return True  # another process of the app may know

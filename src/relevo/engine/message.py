@@ -1,8 +1,7 @@
-"""A message of the bus: what its envelope says besides the job, and what is handed on from one to the next.
+"""A message of the bus: the headers that travel in its envelope, and the message as its handler sees it.
 
-A message is a job whose target is an action of a service. Its headers travel in the job's envelope; the tenant is the
-job's tenant, the deadline is the time after which the job is not worth starting. What a handler sends while it works on
-a message belongs to the same operation: `onward` says what it inherits, so that nobody has to pass it on by hand.
+A message is a job whose target is an action of a service. The tenant is the job's tenant, and the deadline is the time
+after which the job is not worth starting. What a caller says about a message is `bus.headers.Sending`.
 """
 
 from __future__ import annotations
@@ -11,15 +10,10 @@ from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct, field
 
-from relevo.errors import BusError
-
 T = TypeVar("T")
 
 Intent = Literal["send", "request", "event", "callback"]
 Status = Literal["done", "failed", "cancelled", "timeout", "progress"]
-
-#: Calls inside calls inside calls: more than this is a circle.
-DEEPEST = 32
 
 
 class Headers(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -47,105 +41,76 @@ class Headers(Struct, frozen=True, omit_defaults=True, gc=False):
     tracestate: str = field(name="ts", default="")
 
 
-class Message(Struct, frozen=True):
-    """The message that a handler works on, whole: `current_job().message`."""
+class Message(Struct, frozen=True, kw_only=True):
+    """The message that a handler works on: `current_job().message`."""
 
     id: str
     type: str
     attempt: int
-    intent: Intent
-    source: str
-    instance: str
-    version: str
     tenant: str
-    tier: str
-    session: str
-    conversation_id: str
-    correlation_id: str
-    causation_id: str
-    reply_to: str
-    #: Milliseconds of the server's clock; None: it may take as long as it takes.
+    #: Milliseconds of the server's clock; None: no limit.
     deadline_ms: int | None
-    traceparent: str
-    tracestate: str
+    headers: Headers
 
+    @property
+    def intent(self) -> Intent:
+        """send, request, event or callback."""
+        return self.headers.intent
 
-def message_of(id: str, type: str, attempt: int, tenant: str, deadline_ms: int | None, headers: Headers) -> Message:
-    """Headers and what the job itself says, as one value."""
-    operation = headers.correlation or id
-    return Message(
-        id,
-        type,
-        attempt,
-        headers.intent,
-        headers.source,
-        headers.instance,
-        headers.version,
-        tenant,
-        headers.tier,
-        headers.session,
-        headers.conversation or operation,
-        operation,
-        headers.causation,
-        headers.reply_to,
-        deadline_ms,
-        headers.traceparent,
-        headers.tracestate,
-    )
+    @property
+    def source(self) -> str:
+        """The service that sent it."""
+        return self.headers.source
 
+    @property
+    def instance(self) -> str:
+        """The process that sent it."""
+        return self.headers.instance
 
-class Belongings(Struct, frozen=True):
-    """To whom and to what a message belongs; None: as the message that is being worked on."""
+    @property
+    def version(self) -> str:
+        """The version that its sender named."""
+        return self.headers.version
 
-    tenant: str | None = None
-    tier: str | None = None
-    session: str | None = None
-    conversation: str | None = None
-    correlation_id: str | None = None
-    version: str = ""
-    traceparent: str | None = None
+    @property
+    def tier(self) -> str:
+        """The tier of its tenant."""
+        return self.headers.tier
 
+    @property
+    def session(self) -> str:
+        """The session that its sender named."""
+        return self.headers.session
 
-def onward(
-    own: Belongings, parent: Message | None, carried: Headers, *, intent: Intent, source: str, instance: str
-) -> tuple[str, Headers]:
-    """The tenant and the headers of a message that is sent while `parent`, with the headers `carried`, is worked on."""
-    if parent is None:
-        correlation = own.correlation_id or own.conversation or ""
-        return own.tenant or "", Headers(
-            intent,
-            source,
-            instance,
-            own.version,
-            own.tier or "",
-            own.session or "",
-            own.conversation or "",
-            correlation,
-            traceparent=own.traceparent or "",
-        )
-    if carried.depth >= DEEPEST:
-        raise BusError(
-            f"messages cause messages {carried.depth} times over, the last one {parent.type}: is it a circle? "
-            "What is to go on for ever should be a schedule"
-        )
-    return _first(own.tenant, parent.tenant), Headers(
-        intent,
-        source,
-        instance,
-        own.version,
-        _first(own.tier, parent.tier),
-        _first(own.session, parent.session),
-        _first(own.conversation, carried.conversation),
-        own.correlation_id or parent.correlation_id,
-        parent.id,
-        depth=carried.depth + 1,
-        traceparent=_first(own.traceparent, parent.traceparent),
-        tracestate=parent.tracestate,
-    )
+    @property
+    def conversation_id(self) -> str:
+        """Its conversation; the operation if its sender named none."""
+        return self.headers.conversation or self.correlation_id
 
+    @property
+    def correlation_id(self) -> str:
+        """The operation: everything that one message led to. The first message has its own id here."""
+        return self.headers.correlation or self.id
 
-def _first(own: str | None, inherited: str) -> str:
-    return inherited if own is None else own
+    @property
+    def causation_id(self) -> str:
+        """The message that caused this one."""
+        return self.headers.causation
+
+    @property
+    def reply_to(self) -> str:
+        """The address that its reply goes to."""
+        return self.headers.reply_to
+
+    @property
+    def traceparent(self) -> str:
+        """The span in which it was sent (W3C Trace Context)."""
+        return self.headers.traceparent
+
+    @property
+    def tracestate(self) -> str:
+        """What tracing systems add to `traceparent`."""
+        return self.headers.tracestate
 
 
 class Fault(Struct, frozen=True, omit_defaults=True):
@@ -161,7 +126,7 @@ class Fault(Struct, frozen=True, omit_defaults=True):
     traceback: str = ""
 
 
-class Reply(Struct, Generic[T], frozen=True, omit_defaults=True):
+class Reply(Struct, Generic[T], frozen=True, omit_defaults=True, kw_only=True):
     """What a callback is given: `async def embeddings_ready(reply: Reply[list[float]]) -> None`."""
 
     status: Status
@@ -173,7 +138,7 @@ class Reply(Struct, Generic[T], frozen=True, omit_defaults=True):
     #: The action that was asked.
     action: str = ""
     correlation_id: str = ""
-    #: By whoever ended the message, where that is signed.
+    #: Of the service that ended the message, where ends are signed.
     signature: str = ""
 
     @property

@@ -20,7 +20,8 @@ from relevo.text.nearest import did_you_mean
 #: Later times, combined with a priority, are not exact as scores of the server's sorted sets.
 LAST_YEAR = 2200
 
-Executor = Literal["auto", "loop", "thread", "process"]
+#: Where a task runs: see worker/executors/registry.py.
+ExecutorName = Literal["auto", "loop", "thread", "process"]
 Errors = tuple[type[BaseException], ...]
 Unique = Literal["", "no", "queued", "until_done"] | float
 WhenItFails = Literal["cancel", "run", "wait"]
@@ -72,7 +73,7 @@ class Options(Struct, frozen=True, kw_only=True):
     breaker: Breaker | None = None
     #: Name of the task that is run with the story of a dead job.
     on_failure: str | None = None
-    executor: Executor = "auto"
+    executor: ExecutorName = "auto"
     tags: tuple[str, ...] = ()
     #: Arguments that are never displayed: the command line and the HTTP API show `***`.
     secret: tuple[str, ...] = ()
@@ -147,7 +148,7 @@ def _texts(what: str, value: Any) -> tuple[str, ...]:
     return tuple(_text(empty=False)(what, one) for one in value)
 
 
-def _executor(what: str, value: Any) -> Executor:
+def _executor(what: str, value: Any) -> ExecutorName:
     if value not in ("auto", "loop", "thread", "process"):
         raise OptionError(f"{what}: 'auto', 'loop', 'thread' or 'process' is needed, found {value!r}")
     return value  # type: ignore[no-any-return]

@@ -20,8 +20,9 @@ from relevo.engine.edges import Policy
 from relevo.engine.handle import Job
 from relevo.engine.ids import made_ms
 from relevo.engine.job import Envelope, write
-from relevo.engine.options import TASK_ONLY, Executor, Options, changed
+from relevo.engine.options import TASK_ONLY, ExecutorName, Options, changed
 from relevo.engine.push import CHUNK, NewJob, chunks, push, push_parts, push_plain
+from relevo.engine.targets import refuse_method
 from relevo.errors import OptionError, PayloadError, TargetError
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Plan, Steps
@@ -74,13 +75,14 @@ class Task(Generic[P, R]):
         self.func = func
         self.target = target
         self.options = options
+        refuse_method(func)
         self.signature = signature or Signature(func)
         self.signature.check()
         self.is_async = any(map(inspect.iscoroutinefunction, (func, getattr(func, "__call__", None))))  # noqa: B004
         if any(map(_yields, (func, getattr(func, "__call__", None)))):  # noqa: B004
             raise TargetError(f"{target} is a generator: called, it would do nothing; return the values as a list")
         #: where workers run it
-        self.executor: Executor = options.executor
+        self.executor: ExecutorName = options.executor
         if options.executor in ("auto", "loop"):
             self.executor = "loop" if self.is_async else "thread"
         self._own = own or options
@@ -313,7 +315,7 @@ class Task(Generic[P, R]):
             head += self.engine.telemetry.field()
         name, scope = options.name, options.unique or ("until_done" if options.name else "")
         if scope == "no":
-            name = scope = ""  # it stands in the body, and nobody holds it
+            name = scope = ""  # it is in the body, and no job holds it
         elif scope and not name:
             name = f"{self.target}:{hashlib.sha256(fragment).hexdigest()[:24]}"
             head += b',"n":' + write(name)

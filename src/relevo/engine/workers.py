@@ -1,4 +1,4 @@
-"""Which workers are alive: each announces itself under a short TTL. And turns for duties that one of them performs."""
+"""Which workers are alive: each announces itself under a short TTL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LISTED_MS = 86_400_000
 LOST_MS = 900_000
 
 
-class WorkerInfo(Struct, frozen=True):
+class WorkerInfo(Struct, frozen=True, kw_only=True):
     """A worker's own record."""
 
     id: str
@@ -61,11 +61,6 @@ def gone(keys: AppKeys, worker: str) -> Generator[Call[Any], Any, None]:
 def silenced(keys: AppKeys, worker: str) -> Call[int]:
     """A worker is known to be dead: it is lost from now on, and not only when its record expires."""
     return Call([b"DEL", keys.worker(worker)])
-
-
-def take_turn(key: bytes, worker: str, seconds: float) -> Call[bool]:
-    """Whether it is this worker's turn: no other took it within so many seconds."""
-    return Call([worker, max(1, round(seconds * 1000))], bool, script("upkeep/take_lock"), (key,), repeatable=False)
 
 
 def queues_served(keys: AppKeys) -> Generator[Call[Any], Any, frozenset[str]]:

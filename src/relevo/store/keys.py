@@ -238,10 +238,10 @@ QUEUE_KEYS = {
     "closed": Key(
         "hash", "of a subscription's queue: its last ended life, if that received an event", "a day, renewed by events"
     ),
-    "sweeping": Key(
+    "leader": Key(
         "string",
-        "lock, one holder at a time: of the bus the sweep; of a queue or pool the purge",
-        "half a minute, of a queue a minute",
+        "process that leads the upkeep: of a queue or pool its purge, of the bus the sweep",
+        "a minute, renewed by that process",
     ),
     "audit": Key(
         "stream",
@@ -346,15 +346,9 @@ class AppKeys:
         """zset: pools, by their last use; 30 days unused and empty."""
         return (self._tag + "pools").encode()
 
-    @property
-    def swept(self) -> bytes:
-        """string: worker that ends overdue jobs of queues without a worker, in this minute; a minute."""
-        return (self._tag + "swept").encode()
-
-    @property
-    def purged(self) -> bytes:
-        """string: worker that purges in this interval; the interval."""
-        return (self._tag + "purged").encode()
+    def turn(self, duty: str) -> bytes:
+        """string: worker whose turn it is: `deadlines`, `health`, `lists`, `purge` or `sweep`; the interval."""
+        return (self._tag + "turn:" + duty).encode()
 
     @property
     def workers(self) -> bytes:
@@ -365,11 +359,6 @@ class AppKeys:
     def health(self) -> bytes:
         """hash: latest report on the app's health; four intervals of `health_every`."""
         return (self._tag + "health").encode()
-
-    @property
-    def watching(self) -> bytes:
-        """string: worker whose turn it is to measure the app's health; most of an interval."""
-        return (self._tag + "watching").encode()
 
     def worker(self, worker: str) -> bytes:
         """string: what one worker reports about itself; a minute."""

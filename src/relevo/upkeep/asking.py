@@ -19,12 +19,11 @@ from relevo.pools.pool import Pool, StillThere
 from relevo.pools.store import Entity
 from relevo.store.plan import Ask, Steps
 from relevo.text.legible import short, words_of
-from relevo.upkeep.run import LockLost, Run
-from relevo.upkeep.store import hold
+from relevo.upkeep.run import Run
 
 log = logging.getLogger("relevo.purge")
 
-#: Time limit of a call, in seconds: half of the TTL of the purge lock.
+#: Time limit of a call, in seconds: half of the time for which the lead lasts.
 ANSWER = 30.0
 #: After this many failed calls in a row the hook is not called again for the pool in this run: at up to the time limit
 #: each, the purge of thousands would take hours.
@@ -48,8 +47,7 @@ class HookCalls:
             return None
         one = HookCall(self._pool.name, hook, entity)
         answer: bool | None = yield Ask(one.call, one.acall)
-        if not self._run.dry_run and not (yield hold(self._pool.keys, self._run.me)):
-            raise LockLost  # the hook took so long that another purge took over
+        yield from self._run.keep_lead(self._pool.keys)
         self._unanswered = self._unanswered + 1 if answer is None else 0
         if self._unanswered == PATIENCE:
             text = "pool %s: still_there failed %d times in a row; the others are left alone in this run"

@@ -12,6 +12,7 @@ from relevo.store.plan import Call, Steps
 from relevo.text.names import is_pool_name
 from relevo.upkeep import store
 from relevo.upkeep.jobs import JobEntry, end_jobs
+from relevo.upkeep.report import UpkeepReport
 from relevo.upkeep.rules import Verdict
 from relevo.upkeep.run import Part, Run
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 MOST_LOOKS = 2_500
 
 
-def expiring(engine: Engine, offsets: dict[str, int]) -> Steps[int]:
-    """End expired jobs in queues that no worker has served in the last minute; returns their number.
+def expiring(engine: Engine, offsets: dict[str, int]) -> Steps[UpkeepReport]:
+    """End expired jobs in queues that no worker has served in the last minute.
 
     `offsets`: the position in each long queue at which the last run stopped; updated.
     """
@@ -33,10 +34,10 @@ def expiring(engine: Engine, offsets: dict[str, int]) -> Steps[int]:
         keys = engine.keys_of(name)
         with suppress(ServerRefused):  # it may be out of reach
             if (yield Call([b"EXISTS", keys.key("contact")])) == 0 and (yield Call([b"EXISTS", keys.key("jobs")])):
-                yield from run.guarded(keys, name, _expiring_queue(run, name, offsets))
+                yield from run.leading(keys, name, _expiring_queue(run, name, offsets))
     if run.to_relay:
         yield from engine.relay(*run.to_relay)
-    return len(run.report().purged)
+    return run.report()
 
 
 def _expiring_queue(run: Run, name: str, offsets: dict[str, int]) -> Part:

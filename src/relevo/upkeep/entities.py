@@ -12,8 +12,7 @@ from relevo.store.plan import Call
 from relevo.text.durations import spoken
 from relevo.upkeep.asking import HookCalls
 from relevo.upkeep.rules import CLASS_FIELD, Rule, Verdict, judge
-from relevo.upkeep.run import MOST, Entry, LockLost, Part, Run
-from relevo.upkeep.store import hold
+from relevo.upkeep.run import MOST, Entry, Part, Run
 
 #: Entities of one step.
 ENTITIES = 50
@@ -51,8 +50,8 @@ def _state(run: Run, pool: Pool, state: str, rules: dict[str, Rule], calls: Hook
                 run.note_unknown("pool", pool.name, state, 1)
             else:
                 entries.append((entity, _for_entity(pool, state, verdict, is_there=is_there)))
-        if not run.dry_run and entries and not (yield hold(pool.keys, run.me)):
-            raise LockLost
+        if entries:
+            yield from run.keep_lead(pool.keys)
         done = 0
         for entity, verdict in entries:
             if run.dry_run or (yield from _act(run, pool, entity, verdict)):
@@ -83,7 +82,7 @@ def _act(run: Run, pool: Pool, entity: Entity, verdict: Verdict) -> Generator[Ca
     if verdict.then == "removed":
         answer = yield store.oust(pool.keys, entity.id, entity.state, pool.data_ms, only)
     elif verdict.then == "dead":
-        yield from pool.list_dead()
+        yield from pool._list_dead()
         age, limit = spoken((run.now_ms - entity.since_ms) // 1000), spoken(verdict.limit_ms / 1000)
         gone = ", and it does not exist any more" if verdict.reason.startswith("gone_") else ""
         why = Reason(verdict.reason, "Stale", f"{entity.state} for {age}, the limit is {limit}{gone}", how="purged")

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from relevo.engine.admission import held_of, recovered
 from relevo.engine.job import Attempt, State
 from relevo.engine.job_store import read_claim, readable, story_of
+from relevo.engine.leader import LeadLost
 from relevo.engine.outcome import End
 from relevo.engine.settle import Held, settle
 from relevo.engine.turn import Limits, Settled, fitting, turn
@@ -16,7 +17,7 @@ from relevo.store.plan import Call
 from relevo.text.durations import spoken
 from relevo.upkeep import store
 from relevo.upkeep.rules import HeldBack, Rule, SeenJob, Standing, Unknown, Verdict, judge_job, rule_of, standing_of
-from relevo.upkeep.run import MOST, Entry, LockLost, Part, Run
+from relevo.upkeep.run import MOST, Entry, Part, Run
 
 E = TypeVar("E", bound=Entry)
 
@@ -76,7 +77,7 @@ def _state(run: Run, name: str, state: str, rules: dict[str, Rule], before_ms: i
         run.note_unknown("queue", name, state, sum(isinstance(verdict, Unknown) for _, verdict in verdicts))
         for _, verdict in verdicts:
             if isinstance(verdict, HeldBack):
-                run.note_held_back(name, state, verdict.why)
+                run.note_held("queue", name, state, verdict.why)
         entries = [
             JobEntry(one.id, state, verdict, one.bytes, seen=one)
             for one, verdict in verdicts
@@ -121,7 +122,7 @@ def acting(run: Run, name: str, rows: list[tuple[E, store.Act]]) -> Generator[Ca
         acts = [act for _, act in some]
         answer = yield store.purge(run.engine.keys_of(name), run.me, acts, run.engine.settings.dead_max)
         if answer is None:
-            raise LockLost
+            raise LeadLost
         done, posted = answer
         if posted:
             run.to_relay[name] = None
@@ -142,18 +143,34 @@ def _parts(rows: list[tuple[E, store.Act]]) -> Iterator[list[tuple[E, store.Act]
 
 def _act_of(run: Run, name: str, entry: JobEntry) -> store.Act:
     seen, verdict, end = entry.seen, entry.verdict, _ending(run, name, entry)
-    return store.Act(entry.id, entry.state, seen.score, seen.claim, verdict.since_ms, verdict.limit_ms, end)
+    return store.Act(
+        id=entry.id,
+        state=entry.state,
+        score=seen.score,
+        claim=seen.claim,
+        since_ms=verdict.since_ms,
+        limit_ms=verdict.limit_ms,
+        end=end,
+    )
 
 
 def _ending(run: Run, name: str, entry: JobEntry) -> store.Ending:
     if entry.verdict.then == "removed":
-        return store.Ending("removed")
+        return store.Ending(verb="removed")
     seen = entry.seen
     claim = read_claim(seen.claim)
     held = Held(entry.id, claim.token if claim else 0, seen.body, readable(seen.body), story_of(seen.story))
     _, terms = run.engine.terms_of(held.envelope, name)
     row = settle(held, _outcome(run, entry, held), terms, run.now_ms, queue_from=entry.state)
-    return store.Ending(row.verb, row.ms, row.text, row.name, row.follow_id, row.follow_priority, row.follow_body)
+    return store.Ending(
+        verb=row.verb,
+        ms=row.ms,
+        text=row.text,
+        name=row.name,
+        follow_id=row.follow_id,
+        follow_priority=row.follow_priority,
+        follow_body=row.follow_body,
+    )
 
 
 def _outcome(run: Run, entry: JobEntry, held: Held) -> End:
@@ -162,7 +179,7 @@ def _outcome(run: Run, entry: JobEntry, held: Held) -> End:
         return End(State.EXPIRED, "expired", held.story)
     age, limit = spoken((run.now_ms - verdict.since_ms) // 1000), spoken(verdict.limit_ms / 1000)
     since = f"due {age} ago" if entry.state == "scheduled" else f"{entry.state} for {age}"
-    story = held.story.told(Attempt("purged", ended_ms=run.now_ms, message=f"{since}, the limit is {limit}"))
+    story = held.story.with_attempt(Attempt("purged", ended_ms=run.now_ms, message=f"{since}, the limit is {limit}"))
     return End(State(verdict.then), verdict.reason, story)
 
 
@@ -173,7 +190,7 @@ def _recover(run: Run, name: str, entries: Sequence[JobEntry]) -> Generator[Call
     held = [(entry.id, entry.seen.score) for entry in entries]
     taken = yield store.recover(keys, run.me, held, lease_ms=engine.lease_ms, limit_ms=shortest_ms)
     if taken is None:
-        raise LockLost
+        raise LeadLost
     settled = Settled()
     for entry, row in zip(entries, taken, strict=True):
         if row is None:

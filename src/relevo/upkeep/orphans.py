@@ -10,12 +10,12 @@ from relevo.engine.job_store import readable
 from relevo.upkeep import store
 from relevo.upkeep.jobs import WALK, acting
 from relevo.upkeep.rules import Rule, Verdict
-from relevo.upkeep.run import MOST, Entry, LockLost, Part, Run
+from relevo.upkeep.run import MOST, Entry, Part, Run
 
 #: A note outlives its limit by this time, so that a later purge finds and acts on it.
 _NOTED_FOR_MS = 7 * 86_400_000
-#: The lock is renewed after this many entries.
-_HOLD_AFTER = 50_000
+#: The lead is kept by a heartbeat after this many entries.
+_KEEP_LEAD_AFTER = 50_000
 
 
 def purging_orphans(run: Run, name: str) -> Part:
@@ -26,7 +26,7 @@ def purging_orphans(run: Run, name: str) -> Part:
     keys = run.engine.keys_of(name)
     began: store.Place = yield store.combed(keys)
     place: store.Place | None = began
-    looked, held_at, seen = 0, 0, set[str]()
+    looked, kept_at, seen = 0, 0, set[str]()
     while place is not None and looked < WALK and len(seen) < MOST:
         part: store.Combed = yield store.astray(keys, place)
         acts = []
@@ -44,10 +44,9 @@ def purging_orphans(run: Run, name: str) -> Part:
         else:
             yield from acting(run, name, acts)
         place, looked = part.then, looked + part.looked
-        if looked - held_at > _HOLD_AFTER and not run.dry_run:
-            held_at = looked
-            if not (yield store.hold(keys, run.me)):
-                raise LockLost
+        if looked - kept_at > _KEEP_LEAD_AFTER:
+            kept_at = looked
+            yield from run.keep_lead(keys)
     if place is not None and len(seen) >= MOST:
         run.note_unfinished(name)
     if not run.dry_run and (place is not None or began != store.Place()):
@@ -57,7 +56,9 @@ def purging_orphans(run: Run, name: str) -> Part:
 def _act_of(run: Run, rule: Rule, limit_ms: int, one: store.Stray) -> tuple[Entry, store.Act]:
     then = rule.then if one.noted_ms else "noted"
     envelope = readable(one.body) if one.body else None
-    ending = store.Ending(then, limit_ms + _NOTED_FOR_MS, name=envelope.name if envelope else one.name)
+    ending = store.Ending(verb=then, ms=limit_ms + _NOTED_FOR_MS, name=envelope.name if envelope else one.name)
     verdict = Verdict(then, "orphaned", one.noted_ms or run.now_ms, limit_ms)
-    act = store.Act(one.id, "orphaned", 0, one.claim, one.noted_ms, limit_ms, ending)
+    act = store.Act(
+        id=one.id, state="orphaned", score=0, claim=one.claim, since_ms=one.noted_ms, limit_ms=limit_ms, end=ending
+    )
     return Entry(one.id, "orphaned", verdict, one.bytes), act

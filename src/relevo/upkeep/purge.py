@@ -18,7 +18,7 @@ from relevo.text.names import is_pool_name
 from relevo.upkeep.entities import purging_entities
 from relevo.upkeep.jobs import purging_jobs
 from relevo.upkeep.orphans import purging_orphans
-from relevo.upkeep.report import PurgeReport, log_report
+from relevo.upkeep.report import UpkeepReport, log_report
 from relevo.upkeep.run import Part, Run
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 def purging(
     engine: Engine, *, dry_run: bool, queue: str | None = None, watch: Callable[[int], None] | None = None
-) -> Steps[PurgeReport]:
+) -> Steps[UpkeepReport]:
     """The plan of one run."""
     run = Run(engine, (yield from engine.now_ms()), dry_run=dry_run, watch=watch)
     run.served = yield from queues_served(engine.keys)
     names, pools = yield from _meant(engine, queue)
     for name in names:
-        yield from run.guarded(engine.keys_of(name), name, _purging_queue(run, name))
+        yield from run.leading(engine.keys_of(name), name, _purging_queue(run, name))
     for pool in pools:
-        yield from run.guarded(pool.keys, pool.name, purging_entities(run, pool))
+        yield from run.leading(pool.keys, pool.name, purging_entities(run, pool))
     if run.to_relay:  # at the end, so that delivered notifications do not change entries that are still to be checked
         yield from engine.relay(*run.to_relay)
     report = run.report()

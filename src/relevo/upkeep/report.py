@@ -1,4 +1,4 @@
-"""The report of a purge: each entry with its reason, age and bytes; a dry run gives the same report."""
+"""The report of upkeep: each entry with its reason, age and bytes; a dry run gives the same report."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from relevo.text.durations import spoken
 log = logging.getLogger("relevo.purge")
 
 
-class Purged(Struct, frozen=True):
-    """An entry that was too old."""
+class Purged(Struct, frozen=True, kw_only=True):
+    """An entry that was too old, or something that was no longer used."""
 
-    #: queue or pool, and its name
+    #: queue, pool or subscription, and its name
     kind: str
     name: str
+    #: Of a job or an entity; '': the whole queue or subscription.
     id: str
-    #: The state it was in, or orphaned.
+    #: The state it was in, orphaned, or unused.
     state: str
     #: The action: dead, cancelled, expired, recovered, removed, noted, or the state it moved to.
     what: str
@@ -45,17 +46,17 @@ class Uncertain(Struct, frozen=True):
 
 
 class Held(Struct, frozen=True):
-    """The number of jobs in a state that are left alone because a pause or a breaker holds them back."""
+    """The number of entries in a state that are left alone for a reason."""
 
-    #: Name of the queue.
+    kind: str
     name: str
     state: str
-    #: What holds them back: `tenant acme is paused`.
+    #: What holds them back, such as `tenant acme is paused`; or why an unused queue is kept.
     why: str
     count: int
 
 
-class PurgeGroup(Struct, frozen=True):
+class PurgeGroup(Struct, frozen=True, kw_only=True):
     """Entries of one state purged for the same reason."""
 
     kind: str
@@ -67,9 +68,23 @@ class PurgeGroup(Struct, frozen=True):
     oldest_ms: int
     bytes: int
 
+    @classmethod
+    def of(cls, some: list[Purged]) -> PurgeGroup:
+        """Of entries that were purged alike."""
+        return cls(
+            kind=some[0].kind,
+            name=some[0].name,
+            state=some[0].state,
+            reason=some[0].reason,
+            what=some[0].what,
+            count=len(some),
+            oldest_ms=max(one.age_ms for one in some),
+            bytes=sum(one.bytes for one in some),
+        )
 
-class PurgeReport(Struct, frozen=True):
-    """The result of a purge or a dry run."""
+
+class UpkeepReport(Struct, frozen=True, kw_only=True):
+    """The result of a purge or a sweep, or of a dry run."""
 
     purged: tuple[Purged, ...]
     dry_run: bool
@@ -77,11 +92,11 @@ class PurgeReport(Struct, frozen=True):
     unknown: tuple[Uncertain, ...] = ()
     #: Entries that changed between search and action.
     spared: int = 0
-    #: Queues and pools that another process was purging: not searched, or not completely.
+    #: Queues and pools, or `bus`, that another process was working on: not searched, or not completely.
     skipped: tuple[str, ...] = ()
     #: Queues and pools with more old entries than one run acts on.
     unfinished: tuple[str, ...] = ()
-    #: Jobs held back by a pause or a breaker: counted and left alone.
+    #: Left alone for a reason: held back by a pause or a breaker; unused, but not empty.
     held: tuple[Held, ...] = ()
 
     @property
@@ -99,13 +114,10 @@ class PurgeReport(Struct, frozen=True):
         found: dict[tuple[str, str, str, str, str], list[Purged]] = {}
         for one in self.purged:
             found.setdefault((one.kind, one.name, one.state, one.reason, one.what), []).append(one)
-        return [
-            PurgeGroup(*key, len(some), max(one.age_ms for one in some), sum(one.bytes for one in some))
-            for key, some in found.items()
-        ]
+        return [PurgeGroup.of(some) for some in found.values()]
 
 
-def log_report(report: PurgeReport) -> None:
+def log_report(report: UpkeepReport) -> None:
     """Log the report: count, age and reason."""
     verb = "would be" if report.dry_run else "are"
     for one in report.groups():
@@ -119,6 +131,6 @@ def log_report(report: PurgeReport) -> None:
         named = (some.kind, some.name, some.count, some.state, some.why)
         log.info("%s %s: %d of state %s are left alone: %s", *named)
     for held in report.held:
-        log.info("queue %s: %d of state %s are left alone: %s", held.name, held.count, held.state, held.why)
+        log.info("%s %s: %d of state %s are left alone: %s", held.kind, held.name, held.count, held.state, held.why)
     for name in report.skipped:
         log.info("%s: another process is purging it", name)

@@ -1,4 +1,4 @@
-"""One run of the purge: its time, its table of ages, and its findings."""
+"""One run of upkeep: its time, its table of ages, and its findings."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from relevo.errors import StoreError
+from relevo.engine.leader import Leader, LeadLost
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Steps
-from relevo.upkeep import store
-from relevo.upkeep.locks import unlock
-from relevo.upkeep.report import Held, Purged, PurgeReport, Uncertain
+from relevo.upkeep.report import Held, Purged, Uncertain, UpkeepReport
 from relevo.upkeep.rules import Verdict, ages_of
 
 if TYPE_CHECKING:
@@ -21,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Entries of one queue or pool and state that one run acts on; bounds the run and its report.
 MOST = 10_000
+#: The state of a queue, pool or subscription that is no longer served or used.
+UNUSED = "unused"
 
 
 Part: TypeAlias = Steps[None]
@@ -35,12 +35,8 @@ class Entry(Struct, frozen=True):
     bytes: int
 
 
-class LockLost(Exception):
-    """Another purge has taken over, since this run stalled for a minute; it must stop."""
-
-
 class Run:
-    """The findings of one run over some queues and pools."""
+    """The findings of one run over queues, pools, or the bus."""
 
     def __init__(
         self, engine: Engine, now_ms: int, *, dry_run: bool, watch: Callable[[int], None] | None = None
@@ -58,7 +54,7 @@ class Run:
         self.spared = 0
         self._purged: list[Purged] = []
         self._unknown: Counter[tuple[str, str, str]] = Counter()
-        self._held: Counter[tuple[str, str, str]] = Counter()
+        self._held: Counter[tuple[str, str, str, str]] = Counter()
         self._skipped: list[str] = []
         self._unfinished: dict[str, None] = {}
 
@@ -66,8 +62,19 @@ class Run:
         """Record an entry that was purged, or would be."""
         verdict = entry.verdict
         age_ms = self.now_ms - verdict.since_ms
-        result = (verdict.then, verdict.reason, age_ms, verdict.limit_ms, entry.bytes)
-        self._purged.append(Purged(kind, name, entry.id, entry.state, *result))
+        self._purged.append(
+            Purged(
+                kind=kind,
+                name=name,
+                id=entry.id,
+                state=entry.state,
+                what=verdict.then,
+                reason=verdict.reason,
+                age_ms=age_ms,
+                limit_ms=verdict.limit_ms,
+                bytes=entry.bytes,
+            )
+        )
         if self._watch is not None and not self.dry_run:
             self._watch(len(self._purged))
 
@@ -76,37 +83,37 @@ class Run:
         if count:
             self._unknown[kind, name, state] += count
 
-    def note_held_back(self, name: str, state: str, why: str) -> None:
-        """Count a job held back by a pause or a breaker."""
-        self._held[name, state, why] += 1
+    def note_held(self, kind: str, name: str, state: str, why: str) -> None:
+        """Count an entry that is left alone for a reason."""
+        self._held[kind, name, state, why] += 1
 
     def note_unfinished(self, name: str) -> None:
         """Record that there are more old entries than one run acts on."""
         self._unfinished[name] = None
 
-    def guarded(self, keys: QueueKeys, name: str, work: Part) -> Part:
-        """Run `work` under the purge lock of the queue or pool. A dry run needs no lock."""
+    def leading(self, keys: QueueKeys, name: str, work: Part) -> Part:
+        """Do this part while no other process does. A dry run changes nothing, so it does not lead."""
         if self.dry_run:
             yield from work
-            return
-        if not (yield store.lock(keys, self.me)):
-            work.close()
+        elif not (yield from Leader(keys, self.me).leading(work)):
             self._skipped.append(name)
-            return
-        try:
-            yield from work
-        except LockLost:
-            self._skipped.append(name)
-        except StoreError:  # the server cannot be reached: the lock expires by itself
-            raise
-        except BaseException:  # interrupted: release the lock for the next run
-            yield unlock(keys, self.me)
-            raise
-        yield unlock(keys, self.me)
 
-    def report(self) -> PurgeReport:
+    def keep_lead(self, keys: QueueKeys) -> Part:
+        """The heartbeat of a long part; LeadLost: another process took over."""
+        if not self.dry_run and not (yield Leader(keys, self.me).keep()):
+            raise LeadLost
+
+    def report(self) -> UpkeepReport:
         """The report of this run."""
         unknown = tuple(Uncertain(*key, count) for key, count in self._unknown.items())
         held = tuple(Held(*key, count) for key, count in self._held.items())
         skipped, unfinished = tuple(self._skipped), tuple(self._unfinished)
-        return PurgeReport(tuple(self._purged), self.dry_run, unknown, self.spared, skipped, unfinished, held)
+        return UpkeepReport(
+            purged=tuple(self._purged),
+            dry_run=self.dry_run,
+            unknown=unknown,
+            spared=self.spared,
+            skipped=skipped,
+            unfinished=unfinished,
+            held=held,
+        )

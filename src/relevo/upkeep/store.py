@@ -9,26 +9,22 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from relevo.engine.leader import LEAD_MS, remember
 from relevo.engine.push import CHUNK_BYTES, KEEP_MS
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
-from relevo.upkeep import locks
 
 #: Entries of one look: none takes longer than some milliseconds, however long the queue is.
 PART = 250
 #: Ended in one step.
 ACTS = 50
-#: One purge of a queue at a time; whoever dies in it holds up the next for so long.
-LOCK_MS = 60_000
-#: How long it is remembered where in a long queue the last purge stopped.
-WALK_MS = 86_400_000
-#: And what held jobs back: their ages count from then, and no limit in use is longer.
+#: How long it is noted what held jobs back: their ages count from then, and no limit in use is longer.
 HELD_MS = 30 * 86_400_000
 #: What is short comes first in a record: see engine/job.py.
 _TARGET = re.compile(rb'{"state":"done","target":("(?:[^"\\]|\\.)*")')
 
 
-class Candidate(Struct, frozen=True):
+class Candidate(Struct, frozen=True, kw_only=True):
     """A job that may be too old, as it was seen."""
 
     id: str
@@ -70,7 +66,16 @@ def _candidate(
     task = ""
     if state == "done":
         task, body = _task_of(body), b""
-    return Candidate(id.decode(errors="backslashreplace"), score, body, claim, story, size, bool(line), task)
+    return Candidate(
+        id=id.decode(errors="backslashreplace"),
+        score=score,
+        body=body,
+        claim=claim,
+        story=story,
+        bytes=size,
+        is_in_line=bool(line),
+        task=task,
+    )
 
 
 def _task_of(record: bytes) -> str:
@@ -79,7 +84,7 @@ def _task_of(record: bytes) -> str:
     return msgspec.json.decode(found[1], type=str) if found else ""
 
 
-class Ending(Struct, frozen=True):
+class Ending(Struct, frozen=True, kw_only=True):
     """What becomes of an entry."""
 
     verb: str
@@ -91,7 +96,7 @@ class Ending(Struct, frozen=True):
     follow_body: bytes = b""
 
 
-class Act(Struct, frozen=True):
+class Act(Struct, frozen=True, kw_only=True):
     """What is to become of an entry, if it is the one that was seen: see the contract of upkeep/purge_jobs.lua."""
 
     id: str
@@ -109,9 +114,9 @@ class Act(Struct, frozen=True):
 
 
 def purge(queue: QueueKeys, owner: str, acts: Sequence[Act], dead_max: int) -> Call[tuple[list[bool], bool] | None]:
-    """Which of them were done, and whether to relay; None: somebody else purges this queue by now."""
+    """Which of them were done, and whether to relay; None: another process leads by now."""
     script = queue.script("upkeep/purge_jobs")
-    args: list[Argument] = [KEEP_MS, 0, dead_max, owner, LOCK_MS]
+    args: list[Argument] = [KEEP_MS, 0, dead_max, owner, LEAD_MS]
     for one in acts:
         args += (one.id, one.state, one.score, one.claim, one.since_ms, one.limit_ms)
         args += msgspec.structs.astuple(one.end)
@@ -126,9 +131,9 @@ def purge(queue: QueueKeys, owner: str, acts: Sequence[Act], dead_max: int) -> C
 def recover(
     queue: QueueKeys, owner: str, held: Sequence[tuple[str, Argument]], *, lease_ms: int, limit_ms: int
 ) -> Call[list[tuple[bytes, bytes, bytes] | None] | None]:
-    """Take (id, end of its lease)s back: claim, body and story of each, or None; None: somebody else purges by now."""
+    """Take (id, end of its lease)s back: claim, body and story of each, or None; None: another process leads by now."""
     script = queue.script("upkeep/take_back_jobs")
-    args: list[Argument] = [KEEP_MS, owner, LOCK_MS, lease_ms, limit_ms]
+    args: list[Argument] = [KEEP_MS, owner, LEAD_MS, lease_ms, limit_ms]
     for pair in held:
         args += pair
 
@@ -138,7 +143,7 @@ def recover(
     return Call(args, decode, script, queue.of(script), repeatable=False)
 
 
-class Stray(Struct, frozen=True):
+class Stray(Struct, frozen=True, kw_only=True):
     """Something is kept under an id that is in no set."""
 
     id: str
@@ -181,18 +186,7 @@ def astray(queue: QueueKeys, place: Place) -> Call[Combed]:
 
 def _stray(id: bytes, name: bytes, noted: bytes, claim: bytes, body: bytes, size: int) -> Stray:
     owner, held = (part.decode(errors="backslashreplace") for part in (id, name))
-    return Stray(owner, held, int(float(noted)), claim, body, size)
-
-
-def lock(queue: QueueKeys, owner: str) -> Call[bool]:
-    """Be the one that purges this queue: whether nobody else is."""
-    return locks.lock(queue, owner, LOCK_MS)
-
-
-def hold(queue: QueueKeys, owner: str) -> Call[bool]:
-    """Go on being the one: whether we still are."""
-    script = queue.script("upkeep/extend_lock")
-    return Call([owner, LOCK_MS], bool, script, queue.of(script))
+    return Stray(id=owner, name=held, noted_ms=int(float(noted)), claim=claim, body=body, bytes=size)
 
 
 def walked(queue: QueueKeys) -> Call[int]:
@@ -202,7 +196,7 @@ def walked(queue: QueueKeys) -> Call[int]:
 
 def walk_on(queue: QueueKeys, offset: int) -> Call[Any]:
     """The next purge begins there."""
-    return _remember(queue, queue.key("walk"), str(offset) if offset else "")
+    return remember(queue, queue.key("walk"), str(offset) if offset else "")
 
 
 def held_until(queue: QueueKeys) -> Call[dict[str, int]]:
@@ -219,7 +213,7 @@ def held_until(queue: QueueKeys) -> Call[dict[str, int]]:
 
 def hold_until(queue: QueueKeys, names: dict[str, int]) -> Call[Any]:
     """The next purges count the ages of their jobs from then."""
-    return _remember(queue, queue.own("walk", "held"), msgspec.json.encode(names).decode() if names else "", HELD_MS)
+    return remember(queue, queue.own("walk", "held"), msgspec.json.encode(names).decode() if names else "", HELD_MS)
 
 
 def combed(queue: QueueKeys) -> Call[Place]:
@@ -234,8 +228,4 @@ def combed(queue: QueueKeys) -> Call[Place]:
 
 def comb_on(queue: QueueKeys, place: Place | None) -> Call[Any]:
     """The next purge begins there."""
-    return _remember(queue, queue.own("walk", "strays"), f"{place.key} {place.cursor}" if place else "")
-
-
-def _remember(queue: QueueKeys, key: bytes, text: str, ms: int = WALK_MS) -> Call[Any]:
-    return Call([text, ms], int, queue.script("upkeep/remember_position"), (key,))
+    return remember(queue, queue.own("walk", "strays"), f"{place.key} {place.cursor}" if place else "")

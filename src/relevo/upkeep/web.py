@@ -1,4 +1,4 @@
-"""The purge over HTTP: jobs and entities that are in their state for too long."""
+"""Upkeep over HTTP: what is in its state for too long, and what is no longer served or used."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import partial
 from msgspec import Struct
 
 from relevo.upkeep.purge import purgeable
-from relevo.upkeep.report import Held, Purged, PurgeGroup, Uncertain
+from relevo.upkeep.report import Held, Purged, PurgeGroup, Uncertain, UpkeepReport
 from relevo.web.access import Role
-from relevo.web.asked import DryRun, QueueName
+from relevo.web.asked import Dry, DryRun, QueueName
 from relevo.web.problems import not_there
 from relevo.web.route import Desk, Did, post
 
@@ -24,8 +24,8 @@ class Purge(Struct, frozen=True, forbid_unknown_fields=True):
     queue: QueueName = ""
 
 
-class Purging(Struct, frozen=True):
-    """What a purge did, or would do."""
+class Upkeep(Struct, frozen=True, kw_only=True):
+    """What a purge or a sweep did, or would do."""
 
     dry_run: bool
     count: int
@@ -36,18 +36,33 @@ class Purging(Struct, frozen=True):
     purged: list[Purged]
     #: Of unknown age, or their existence could not be checked: counted, and left alone.
     unknown: list[Uncertain]
-    #: Jobs that only wait for the end of a pause or a breaker: counted, and left alone.
+    #: Left alone for a reason: jobs that wait for the end of a pause or a breaker; unused queues that are not empty.
     held: list[Held]
-    #: They changed during the purge, and were left alone.
+    #: They changed between search and action, and were left alone.
     spared: int
-    #: Queues and pools that another process was purging.
+    #: Queues and pools, or the bus, that another process was working on.
     skipped: list[str]
     #: Those with more to purge than one run acts on.
     unfinished: list[str]
 
 
+def _shown(report: UpkeepReport) -> Upkeep:
+    return Upkeep(
+        dry_run=report.dry_run,
+        count=report.count,
+        bytes=report.bytes,
+        groups=report.groups(),
+        purged=list(report.purged[:LISTED]),
+        unknown=list(report.unknown),
+        held=list(report.held),
+        spared=report.spared,
+        skipped=list(report.skipped),
+        unfinished=list(report.unfinished),
+    )
+
+
 @post("/queue/purge", "purge.run", Role.ADMIN)
-async def purge(desk: Desk, query: Purge) -> Did[Purging]:
+async def purge(desk: Desk, query: Purge) -> Did[Upkeep]:
     """Find what is in its state for too long, and end, move or remove it; a dry run gives exactly the same list."""
     if query.queue:
         known = await desk.app.engine.arun(purgeable(desk.app.engine))
@@ -56,19 +71,14 @@ async def purge(desk: Desk, query: Purge) -> Did[Purging]:
     details = {"queue": query.queue or None}
     watch = partial(desk.doing.tell, **details)
     found = await desk.app.apurge(dry_run=query.dry_run, queue=query.queue or None, watch=watch)
-    report = Purging(
-        found.dry_run,
-        found.count,
-        found.bytes,
-        found.groups(),
-        list(found.purged[:LISTED]),
-        list(found.unknown),
-        list(found.held),
-        found.spared,
-        list(found.skipped),
-        list(found.unfinished),
-    )
-    return Did(report, found.count, details, found.dry_run)
+    return Did(answer=_shown(found), count=found.count, about=details, dry=found.dry_run)
 
 
-ROUTES = (purge,)
+@post("/orphans/sweep", "orphans.sweep", Role.ADMIN)
+async def sweep(desk: Desk, query: Dry) -> Did[Upkeep]:
+    """Find subscriptions and queues of the bus that are no longer served or used, and remove them, as workers do."""
+    found = await desk.app.asweep(dry_run=query.dry_run)
+    return Did(answer=_shown(found), count=found.count, about={}, dry=found.dry_run)
+
+
+ROUTES = (purge, sweep)

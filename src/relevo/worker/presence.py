@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from relevo.engine.duty import Duty
 from relevo.engine.key_format import agreeing
-from relevo.engine.lists import tidying
 from relevo.engine.offers_store import TASKS_FULL_EVERY, retire, serve_tasks, stay
-from relevo.engine.workers import WorkerInfo, forget_lost, gone, listed, present
+from relevo.engine.workers import WorkerInfo, gone, listed, present
 from relevo.text.names import is_bus_name
 
 if TYPE_CHECKING:
@@ -41,24 +40,6 @@ class Registration(Duty[None]):
             await client.arun(agreeing(keys), patience=0)
         for queue in self._worker.queues:
             await client.arun(engine.list_served(queue), patience=0)
-
-
-class ListsDuty(Duty[None]):
-    """Removes from the app's lists what has ended: queues without keys, workers that were lost long ago."""
-
-    name = "lists"
-    interval = LISTED_EVERY
-    first = 0.0
-
-    def __init__(self, worker: Worker) -> None:
-        self._engine = worker.engine
-
-    async def run_once(self) -> None:
-        """Check a part of each list."""
-        engine, client = self._engine, self._engine.client
-        await client.arun(tidying(engine), patience=0)
-        now_ms = await client.arun(engine.now_ms(), patience=0)
-        await client.arun(forget_lost(engine.keys, now_ms), patience=0)
 
 
 class Presence(Duty[bool]):

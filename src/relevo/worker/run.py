@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -14,24 +14,11 @@ from relevo.engine.settle import Held
 from relevo.engine.task import Task
 from relevo.worker.capture import Capture
 
+if TYPE_CHECKING:
+    from relevo.worker.executors.executor import Executor
+
 #: Why a run is being stopped from outside.
 Stopped = Literal["", "timeout", "cancel", "shutdown", "lost"]
-
-
-class Apart(Protocol):
-    """Runs jobs in child processes."""
-
-    def submit(self, run: Run) -> None:
-        """Run it as soon as there is room."""
-
-    def stop(self, run: Run) -> None:
-        """Stop it; it ends with an error. No effect if it has ended already."""
-
-    def pause(self, run: Run) -> None:
-        """The worker is stopping: ask it to end at its next checkpoint."""
-
-    def abandon(self, run: Run) -> None:
-        """End the process of a run that does not stop."""
 
 
 class Run(Struct, eq=False):
@@ -56,11 +43,13 @@ class Run(Struct, eq=False):
     stopped_at: float = 0.0
     #: its outcome is decided; its function's later result is ignored
     settled: bool = False
+    #: the executor that has it; None: it waits for the end of an earlier run of the same job
+    executor: Executor | None = None
+    #: on the loop: its asyncio task
     future: asyncio.Task[None] | None = None
     #: on the loop: its coroutine has taken its first step
     entered: bool = False
-    #: the executor that runs it in another process; None: it runs in this one
-    apart: Apart | None = None
+    #: in threads: the one that runs it
     thread: threading.Thread | None = None
     #: it is a request: a caller waits for the reply
     is_asked: bool = False
@@ -90,6 +79,10 @@ class Run(Struct, eq=False):
     def is_waiting(self) -> bool:
         """Whether its function has not been called yet."""
         return not (self.started if self.future is None else self.entered)
+
+    def hangs(self, now: float) -> bool:
+        """Whether it was interrupted and should have ended by now."""
+        return self.stopped != "" and self.executor is not None and now - self.stopped_at > self.executor.patience
 
 
 class Encoded(Struct, frozen=True, gc=False):

@@ -2,60 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from relevo.checkpoints.keeping import is_interruption
-from relevo.engine import context
 from relevo.engine.engine import Engine
-from relevo.engine.outcome import (
-    CancelAsked,
-    Failed,
-    Happened,
-    Interrupted,
-    LeaseLost,
-    Raised,
-    Returned,
-    TimedOut,
-    TooLate,
-)
-from relevo.engine.verdicts import Cancel, Retry, Snooze
-from relevo.worker import capture
+from relevo.engine.outcome import CancelAsked, Happened, Interrupted, Returned
 from relevo.worker import kill_points as faults
-from relevo.worker.attempt_record import NOTHING, encoded, failed_attempt
-from relevo.worker.executors.threads import Threads
+from relevo.worker.attempt_record import NOTHING, encoded
+from relevo.worker.executors.executor import Place
+from relevo.worker.executors.registry import Executors
 from relevo.worker.failure_log import FailureLog
+from relevo.worker.happened import happened_in, is_failure
 from relevo.worker.ledger import Ledger
-from relevo.worker.run import DeadlinePassed, Encoded, ProcessDied, RemoteFailure, Run, Stopped
+from relevo.worker.run import Encoded, Run, Stopped
 from relevo.worker.tracing import begin_span, end_span
 
 if TYPE_CHECKING:
     from relevo.worker.consumer import Consumer
-    from relevo.worker.executors.processes import Processes
-    from relevo.worker.executors.quarantine import Quarantine
 
 log = logging.getLogger("relevo.worker")
 
 
 class Runner:
-    """Runs attempts on the loop, in threads, in processes. Everything but `begin` happens on the loop."""
+    """An attempt goes `accept` → `_place` → `_begin` → the task's function → `_ended` → `_settle`.
 
-    def __init__(self, engine: Engine, *, concurrency: int, threads: int, on_settled: Callable[[], None]) -> None:
+    All of it happens on the event loop, except that `_begin` is called where the function is.
+    """
+
+    def __init__(
+        self, engine: Engine, *, concurrency: int, threads: int, processes: int, on_settled: Callable[[], None]
+    ) -> None:
         self._engine = engine
-        self._concurrency = concurrency
         self._on_settled = on_settled
-        self._loop = asyncio.get_running_loop()
-        self._threads = Threads(threads, self._begin, self._ended)
-        self._threads_size = threads
-        self._processes: Processes | None = None
-        self._quarantine: Quarantine | None = None
-        self._waiting: deque[Run] = deque()
-        self._on_loop = 0
+        self._executors = Executors(Place(concurrency, threads, processes, self._begin, self._ended))
         self._telemetry = engine.telemetry
         #: claimed and not yet settled, by id and token: a job whose lease was lost may be claimed again by this worker
         self.runs: dict[tuple[Consumer, str, int], Run] = {}
@@ -82,38 +63,8 @@ class Runner:
             self.lose(before)
 
     def _place(self, run: Run) -> None:
-        executor = run.task.executor
-        if executor == "process":
-            run.apart = self._pool()
-            run.apart.submit(run)
-        elif run.held.story.crashes and _is_suspect(run):
-            run.apart = self._suspects()
-            run.apart.submit(run)
-        elif executor == "thread":
-            self._threads.submit(run)
-        elif self._on_loop < self._concurrency:
-            self._start(run)
-        else:
-            self._waiting.append(run)
-
-    def _pool(self) -> Processes:
-        if self._processes is None:
-            from relevo.worker.executors.processes import Processes  # most workers never need it
-
-            self._processes = Processes(self._engine.settings.pool or os.cpu_count() or 1, self._begin, self._ended)
-        return self._processes
-
-    def _suspects(self) -> Quarantine:
-        if self._quarantine is None:
-            from relevo.worker.executors.quarantine import Quarantine  # as above
-
-            self._quarantine = Quarantine(self._concurrency, self._threads_size, self._begin, self._ended)
-        return self._quarantine
-
-    def _start(self, run: Run) -> None:
-        self._on_loop += 1
-        self._begin(run)
-        run.future = self._loop.create_task(self._attempt(run))
+        executor = run.executor = self._executors.of(run)
+        executor.submit(run)
 
     def _begin(self, run: Run) -> None:
         """Mark it as started. Also called from the threads of the executors."""
@@ -129,28 +80,6 @@ class Runner:
         if faults.ACTIVE:
             faults.at("started")
 
-    async def _attempt(self, run: Run) -> None:
-        result: Any = None
-        error: BaseException | None = None
-        if not run.settled:  # it may have been handed back before its first step
-            run.entered = True
-            context.running.set(run.context)
-            capture.current.set(run.capture)
-            if run.span is not None and self._telemetry is not None:
-                self._telemetry.enter(run.span)  # never left: the context ends with the asyncio task
-            try:
-                if run.is_too_late:
-                    raise DeadlinePassed
-                result = await run.task.func(*run.args, **run.kwargs)
-            except BaseException as raised:  # noqa: BLE001  # SystemExit and its like are failures of the task
-                error = raised
-        self._on_loop -= 1
-        self._ended(run, result, error)
-        while self._waiting and self._on_loop < self._concurrency:
-            following = self._waiting.popleft()
-            if not following.settled:
-                self._start(following)
-
     # out
     def _ended(self, run: Run, result: Any, error: BaseException | None) -> None:
         if faults.ACTIVE:
@@ -162,29 +91,7 @@ class Runner:
         elif run.stopped == "lost":
             self.forget([run])
         else:
-            self._settle(run, self._what_happened(run, error))
-
-    def _what_happened(self, run: Run, error: BaseException) -> Happened:
-        match run.stopped:
-            case "timeout" if run.is_too_late:
-                return TooLate()  # the caller no longer waits for the reply
-            case "timeout":
-                return TimedOut(failed_attempt(run, "timed_out", error, f"took longer than {run.limit:g} s"))
-            case "cancel":
-                return CancelAsked()
-            case "shutdown":
-                return Interrupted()
-        if is_interruption(error):  # its position is stored for the next attempt
-            log.info("%s: job %s is handed back: %s", run.task.target, run.held.id, error)
-            return Interrupted()
-        if isinstance(error, DeadlinePassed):
-            return TooLate()
-        if isinstance(error, ProcessDied):
-            return LeaseLost(failed_attempt(run, "lost", error), error.among)
-        if isinstance(error, RemoteFailure):
-            return Failed(failed_attempt(run, "failed", error), error.permanent)
-        how = "snoozed" if isinstance(error, Snooze) else "retried" if isinstance(error, Retry) else "failed"
-        return Raised(error, failed_attempt(run, how, error))
+            self._settle(run, happened_in(run, error))
 
     def _settle(self, run: Run, happened: Happened, result: Encoded = NOTHING) -> None:
         self._forget(run)
@@ -195,7 +102,7 @@ class Runner:
             consumer.timings.note(run)
         elif not isinstance(happened, Interrupted):
             self.failed += 1
-            consumer.timings.note(run, is_failure=_is_failure(happened))
+            consumer.timings.note(run, is_failure=is_failure(happened))
             if outcome is not None:
                 self.failure_log.note(run, outcome)
         if run.capture.changed or run.is_noted or run.context._progress is not None:
@@ -230,8 +137,8 @@ class Runner:
         """The worker is stopping: loops with checkpoints end after the current item."""
         for run in self.runs.values():
             run.context.ask_to_pause()
-            if run.apart is not None:
-                run.apart.pause(run)
+            if run.executor is not None:
+                run.executor.ask_to_pause(run)
 
     def held_of(self, consumer: Consumer) -> list[tuple[str, int]]:
         """Ids and tokens of the unsettled jobs of a consumer. Also called from the lease renewer's thread."""
@@ -274,12 +181,8 @@ class Runner:
         run.stopped = why
         run.stopped_at = time.monotonic()
         run.context.ask_to_stop()
-        if run.future is not None:
-            run.future.cancel()
-        elif run.apart is not None:
-            run.apart.stop(run)
-        elif run.started:
-            self._threads.stop(run)
+        if run.executor is not None:
+            run.executor.interrupt(run)
 
     def give_back(self, run: Run) -> None:
         """Return a job to its queue as if it had not been claimed."""
@@ -288,53 +191,20 @@ class Runner:
             self._settle(run, Interrupted())
 
     def give_up_on(self, run: Run) -> bool:
-        """Settle a run that does not stop. True if too many threads hang by now."""
+        """Settle a run that does not stop. True if the worker must start anew."""
         log.error("%s: job %s does not stop; it is abandoned", run.task.target, run.held.id)
         follower, run.follower = run.follower, None
-        if run.future is not None and run.future.done():
-            self._on_loop -= 1  # stopped before its first step, so it did not decrement this itself
         self._ended(run, None, TimeoutError("asked to stop, and did not"))
-        if run.thread is not None:
-            self._threads.abandon(run)
-        elif run.apart is not None:
-            run.apart.abandon(run)
+        too_many_hang = run.executor is not None and run.executor.abandon(run)
         if follower is not None:  # must not run beside the one that hangs: another process runs it
             self.give_back(follower)
             return True
-        return self._threads.abandoned * 4 >= self._threads_size
+        return too_many_hang
 
     def close(self) -> None:
         """End threads and processes."""
         self.failure_log.flush()
-        self._threads.close()
-        if self._processes is not None:
-            self._processes.close()
-        if self._quarantine is not None:
-            self._quarantine.close()
-
-
-def _is_suspect(run: Run) -> bool:
-    """Whether one more crash of its worker would dead-letter it.
-
-    Other jobs were running in those workers, so the culprit is unknown. Suspects run in separate processes, which they
-    share by halves until the culprit is alone: see quarantine.py.
-    """
-    crashes = run.held.story.crashes
-    if crashes + 1 < run.task.options.max_crashes:
-        return False
-    func = run.task.func
-    if func.__module__ == "__main__" or "<locals>" in func.__qualname__:
-        return False  # another process cannot import it
-    text = "%s: job %s was running when its worker died, %d times; it runs in a separate process"
-    log.debug(text, run.task.target, run.held.id, crashes)
-    return True
-
-
-def _is_failure(happened: Happened) -> bool:
-    """Whether it is a failure, in contrast to cancelled, expired or snoozed by the task itself."""
-    if isinstance(happened, Raised):
-        return not isinstance(happened.error, Snooze | Cancel)
-    return isinstance(happened, Failed | TimedOut | LeaseLost)
+        self._executors.close()
 
 
 _RETURNED = Returned()

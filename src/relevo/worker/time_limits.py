@@ -12,11 +12,6 @@ from relevo.worker.runner import Runner
 
 log = logging.getLogger("relevo.worker")
 
-#: Seconds after which a run that does not stop is abandoned: a coroutine may have to clean up; a thread stops between
-#: two bytecode instructions, or is blocked in a call that cannot be interrupted.
-STOP_PATIENCE = 5.0
-STOP_PATIENCE_THREAD = 1.0
-
 
 class TimeLimits(Duty[None]):
     """Looks at all running jobs ten times a second."""
@@ -41,10 +36,8 @@ class TimeLimits(Duty[None]):
         for run in list(self._runner.runs.values()):
             if run.deadline and now > run.deadline and not run.stopped:
                 self._runner.interrupt(run, "timeout")
-            elif run.stopped:
-                patience = STOP_PATIENCE if run.thread is None else STOP_PATIENCE_THREAD
-                if now - run.stopped_at > patience and self._runner.give_up_on(run):
-                    self._on_hanging()
+            elif run.hangs(now) and self._runner.give_up_on(run):
+                self._on_hanging()
         since, before = self._counted
         finished = self._runner.done + self._runner.failed
         if now > since:

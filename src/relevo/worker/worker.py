@@ -33,7 +33,7 @@ from relevo.worker.consumer import Consumer
 from relevo.worker.intake import Intake
 from relevo.worker.lease_renewer import LeaseRenewer
 from relevo.worker.ledger import Ledger
-from relevo.worker.presence import ListsDuty, Presence, Registration
+from relevo.worker.presence import Presence, Registration
 from relevo.worker.runner import Runner
 from relevo.worker.server_clock import StepLog
 from relevo.worker.time_limits import NotesDuty, TimeLimits
@@ -164,7 +164,11 @@ class Worker:
         driver = self.engine.client.driver()
         await self._check_server(driver)
         runner = self._runner = Runner(
-            self.engine, concurrency=self.concurrency, threads=self._threads, on_settled=self._on_settled
+            self.engine,
+            concurrency=self.concurrency,
+            threads=self._threads,
+            processes=self.engine.settings.pool or os.cpu_count() or 1,
+            on_settled=self._on_settled,
         )
         runner.ledger = self._ledger
         self.consumers = [Consumer(self, queue, number, driver) for number, queue in enumerate(self.queues)]
@@ -201,7 +205,7 @@ class Worker:
     def _own_duties(self, driver: AsyncDriver) -> list[Duty[Any]]:
         """Those of every worker. The first ones make it known; they are closed last."""
         assert self._time_limits is not None
-        known = [Registration(self), Presence(self), ListsDuty(self)]
+        known = [Registration(self), Presence(self)]
         notes = NotesDuty(self.runner, self.consumers)
         return [*known, self._time_limits, notes, TimingsDuty(self.consumers, driver), *self._added]
 
@@ -244,16 +248,16 @@ class Worker:
     def about(self) -> WorkerInfo:
         """Its record for the list of workers, with its counters now."""
         return WorkerInfo(
-            self.id,
-            socket.gethostname(),
-            os.getpid(),
-            self.queues,
-            self.concurrency,
-            self.started_ms,
-            self.in_hand,
-            self.done,
-            self.failed,
-            __version__,
+            id=self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=self.queues,
+            concurrency=self.concurrency,
+            started_ms=self.started_ms,
+            running=self.in_hand,
+            done=self.done,
+            failed=self.failed,
+            version=__version__,
         )
 
     def _make_bells(self, driver: AsyncDriver) -> list[Bell]:
@@ -379,7 +383,7 @@ class Worker:
                     consumer.settle_soon()
 
     def _on_hanging(self) -> None:
-        log.error("too many threads hang; the worker starts anew")
+        log.error("too many jobs hang; the worker starts anew")
         self.start_anew()
 
 

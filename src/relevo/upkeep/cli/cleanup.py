@@ -12,9 +12,10 @@ from relevo.bus.conversations import Cleaned
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
-from relevo.cli.screen import Screen, away, plural
+from relevo.cli.screen import Screen, plural
 from relevo.errors import ConfigurationError
-from relevo.upkeep.sweeping import SweepReport
+from relevo.upkeep.cli.purge import as_json
+from relevo.upkeep.report import UpkeepReport
 
 
 def add(subparsers: Subparsers) -> None:
@@ -104,31 +105,30 @@ def _print_conversation(screen: Screen, done: Cleaned) -> None:
 
 def _orphans(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     report = app.sweep(dry_run=not args.yes)
-    if report.removed and not report.dry_run:
-        app.audit.note("orphans.sweep", via="cli", count=report.removed)
+    if report.count and not report.dry_run:
+        app.audit.note("orphans.sweep", via="cli", count=report.count)
     if args.json:
-        screen.json({**msgspec.to_builtins(report), "removed": report.removed})
+        screen.json(as_json(report))
     else:
         _print_orphans(screen, report)
-    stays = any(one.what not in ("removed", "would be removed") for one in report.orphans)
-    return Exit.WARNING if stays or report.skipped else Exit.OK
+    return Exit.WARNING if report.held or report.skipped else Exit.OK
 
 
-def _print_orphans(screen: Screen, report: SweepReport) -> None:
+def _print_orphans(screen: Screen, report: UpkeepReport) -> None:
     if report.skipped:
-        screen.line("nothing was looked at: another process is sweeping; try again in half a minute", "yellow")
+        screen.line("nothing was looked at: another process is sweeping; try again in a minute", "yellow")
         return
-    if not report.orphans:
+    if not report.purged and not report.held:
         screen.line("no orphans")
         return
-    screen.table(
-        ["kind", "name", "last used", "what", "why"],
-        [(one.kind, one.name, away(one.used_ms), one.what, one.reason) for one in report.orphans],
-    )
+    verb = "would be " if report.dry_run else ""
+    removed = [(one.kind, one.name, f"{verb}{one.what}", one.reason) for one in report.purged]
+    left = [(one.kind, one.name, "left alone", one.why) for one in report.held]
+    screen.table(["kind", "name", "what", "why"], [*removed, *left])
     screen.line()
     if not report.dry_run:
-        screen.line(f"removed {plural(report.removed, 'orphan')}", "green" if report.removed else "")
-    elif report.removed:
-        screen.line(f"{plural(report.removed, 'orphan')} would be removed: say --yes", "yellow")
+        screen.line(f"removed {plural(report.count, 'orphan')}", "green" if report.count else "")
+    elif report.count:
+        screen.line(f"{plural(report.count, 'orphan')} would be removed: say --yes", "yellow")
     else:
         screen.line("nothing would be removed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import closing
+from typing import Any
 
 import msgspec
 
@@ -17,7 +18,7 @@ from relevo.errors import ConfigurationError
 from relevo.text.durations import spoken
 from relevo.text.nearest import did_you_mean
 from relevo.upkeep.purge import purgeable
-from relevo.upkeep.report import PurgeReport
+from relevo.upkeep.report import UpkeepReport
 
 
 def add(subparsers: Subparsers) -> None:
@@ -62,13 +63,18 @@ def run(args: argparse.Namespace) -> int:
             if args.yes:
                 doing.tell(report.count)
     if args.json:
-        groups = msgspec.to_builtins(report.groups())
-        screen.json({**msgspec.to_builtins(report), "count": report.count, "bytes": report.bytes, "groups": groups})
+        screen.json(as_json(report))
     elif is_known:
         _print(screen, report, args.limit)
     else:
         screen.line(target.unheard_of(app.name, app.settings.env), "yellow")
     return Exit.WARNING if report.unknown or report.skipped or report.unfinished or not is_known else Exit.OK
+
+
+def as_json(report: UpkeepReport) -> dict[str, Any]:
+    """A report with its totals."""
+    groups = msgspec.to_builtins(report.groups())
+    return {**msgspec.to_builtins(report), "count": report.count, "bytes": report.bytes, "groups": groups}
 
 
 def _refuse_unknown(app: Relevo, name: str | None) -> None:
@@ -79,7 +85,7 @@ def _refuse_unknown(app: Relevo, name: str | None) -> None:
         )
 
 
-def _print(screen: Screen, report: PurgeReport, limit: int) -> None:
+def _print(screen: Screen, report: UpkeepReport, limit: int) -> None:
     if report.purged:
         screen.table(
             ["kind", "name", "state", "what", "why", "count", "oldest", "bytes"],
@@ -111,7 +117,7 @@ def _print(screen: Screen, report: PurgeReport, limit: int) -> None:
     for some in report.unknown:
         screen.line(f"left alone: {some.count:,} of {some.kind} {some.name}, {some.state}: {some.why}", "yellow")
     for held in report.held:
-        screen.line(f"left alone: {held.count:,} of queue {held.name}, {held.state}: {held.why}")
+        screen.line(f"left alone: {held.count:,} of {held.kind} {held.name}, {held.state}: {held.why}")
     for name in report.skipped:
         screen.line(f"not looked at: another process is purging {name}; try again in a minute", "yellow")
     for name in report.unfinished:

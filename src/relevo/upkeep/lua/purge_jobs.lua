@@ -2,16 +2,16 @@
 announced like all others.
 KEYS  jobs ready scheduled running waiting carried claims story groups clock names waiters stats idle bell errands letters
       parking parked limits holding lines pauses ended notes done dead cancelled expired strays alike kinds rerouted sought
-      sweeping   string  owner of the lock on purging this queue
+      leader     string  who leads the upkeep of this queue
 ARGV  keep_ms    int   how long the counters live without traffic
       done_max   int   unused here
       dead_max   int   records kept
-      owner      id    who purges, and must hold the lock
-      lock_ms    int   how long the lock is extended
+      owner      id    who purges, and must lead
+      lead_ms    int   how long the lead lasts from now
                        then per entry: id, state, score, claim, since, limit_ms, verb, ms, text, name, follow id, priority, body
                        verb dead, cancelled, expired: ended with the record `text` for `ms` (as in engine/turn.lua); removed: all its
                        keys are removed; noted: an id in no set is recorded with the time, and that note is kept for `ms`
-GIVES per entry 1 done, 0 it has changed; last 1 if there is something to relay. Empty: another owner holds the lock ]]
+GIVES per entry 1 done, 0 it has changed; last 1 if there is something to relay. Empty: another process leads ]]
 -- @include store/ended_key
 -- @include store/notes_key
 -- @include store/carried_key
@@ -19,8 +19,8 @@ GIVES per entry 1 done, 0 it has changed; last 1 if there is something to relay.
 -- @include store/alike_key
 -- @include store/now
 -- @include store/afford
-if redis.call('GET', sweeping) ~= owner then return {} end
-redis.call('PEXPIRE', sweeping, lock_ms)
+if redis.call('GET', leader) ~= owner then return {} end
+redis.call('PEXPIRE', leader, lead_ms)
 -- @include engine/wake_worker
 -- @include engine/fair_tags
 -- @include engine/tally

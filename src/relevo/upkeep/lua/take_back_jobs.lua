@@ -1,19 +1,19 @@
 --[[ Take back jobs whose lease ended long ago, as a turn does with those that ended just now: the caller decides about them.
 KEYS  jobs running claims story stats
-      sweeping   string  owner of the lock on purging this queue
+      leader     string  who leads the upkeep of this queue
 ARGV  keep_ms    int   how long the counters live without traffic
-      owner      id    who purges, and must hold the lock
-      lock_ms    int   how long the lock is extended
+      owner      id    who purges, and must lead
+      lead_ms    int   how long the lead lasts from now
       lease_ms   int   lease of the jobs that are taken back
       limit_ms   int   for how long their lease must have ended
                        then per job: id, the end of its lease
-GIVES per job [claim, body, story], or [] if another worker took it back. Empty: another owner holds the lock ]]
+GIVES per job [claim, body, story], or [] if another worker took it back. Empty: another process leads ]]
 -- @include store/now
 -- @include store/afford
 -- @include engine/tally
 -- @include engine/take_back
-if redis.call('GET', sweeping) ~= owner then return {} end
-redis.call('PEXPIRE', sweeping, lock_ms)
+if redis.call('GET', leader) ~= owner then return {} end
+redis.call('PEXPIRE', leader, lead_ms)
 local reply, lost = {}, 0
 for i = 6, #ARGV, 2 do
   local id = ARGV[i]

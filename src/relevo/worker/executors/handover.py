@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
+from relevo.worker.executors.executor import OnEnd
 from relevo.worker.run import Run
 
 #: The end of a run: the run, and its result or error.
 Ended = tuple[Run, Any, BaseException | None]
-OnEnd = Callable[[Run, Any, BaseException | None], None]
 
 
-class Outbox:
+class Handover:
     """Filled by threads, emptied on the loop that created it."""
 
     def __init__(self, on_end: OnEnd) -> None:

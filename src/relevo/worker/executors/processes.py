@@ -11,13 +11,13 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable
 from typing import assert_never
 
 from relevo.bus.actions import ActionSignature
 from relevo.checkpoints.keeping import Interruption
 from relevo.engine.verdicts import Cancel, Retry, Snooze
-from relevo.worker.executors.handover import Ended, OnEnd, Outbox
+from relevo.worker.executors.executor import OnEnd, OnStart
+from relevo.worker.executors.handover import Ended, Handover
 from relevo.worker.executors.process_link import Child, Gone, Late
 from relevo.worker.executors.process_messages import (
     PARENTS_SIGNALS,
@@ -45,13 +45,15 @@ CLOSE_PATIENCE = 5.0
 
 
 class Processes:
-    """A pool of child processes, with the interface of `Threads`."""
+    """A pool of child processes; each runs one attempt at a time."""
 
-    def __init__(self, size: int, on_start: Callable[[Run], None], on_end: OnEnd) -> None:
+    patience = 5.0
+
+    def __init__(self, size: int, on_start: OnStart, on_end: OnEnd) -> None:
         self._size = size
         self._on_start = on_start
         self._inbox: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
-        self._outbox = Outbox(on_end)
+        self._handover = Handover(on_end)
         self._threads: list[threading.Thread] = []
         # Guards the fields below: a child is killed only while it works, and not after it was reaped.
         self._lock = threading.Lock()
@@ -70,7 +72,7 @@ class Processes:
                 thread.start()
         self._inbox.put(run)
 
-    def stop(self, run: Run) -> None:
+    def interrupt(self, run: Run) -> None:
         """Kill the child that runs it; the run ends with ProcessDied. No effect if it has ended already."""
         with self._lock:
             if run not in self._places:
@@ -80,20 +82,21 @@ class Processes:
                 child.kill()
                 return
             del self._places[run]
-        self._outbox.put(
+        self._handover.put(
             (run, None, ProcessDied(f"{run.task.target}: it was stopped before a process was free for it"))
         )
 
-    def pause(self, run: Run) -> None:
+    def ask_to_pause(self, run: Run) -> None:
         """Notify the child that runs it that the worker is stopping."""
         with self._lock:
             child = self._places.get(run)
         if child is not None:
             child.pause()
 
-    def abandon(self, run: Run) -> None:
-        """The same as `stop`: a child can always be killed."""
-        self.stop(run)
+    def abandon(self, run: Run) -> bool:
+        """The same as `interrupt`: a child can always be killed."""
+        self.interrupt(run)
+        return False
 
     def close(self) -> None:
         """Kill all children, end the threads and wait for them."""
@@ -118,7 +121,7 @@ class Processes:
                     self._places.pop(run, None)
                 continue
             child, ended = self._one(run, child)
-            if ended is not None and not self._outbox.put(ended):
+            if ended is not None and not self._handover.put(ended):
                 break  # the loop is closed: the worker has ended
         if child is not None:
             self._bury(child)
@@ -259,30 +262,30 @@ def order_of(run: Run, function: Function, number: int) -> Order:
     envelope, job = run.held.envelope, run.context
     assert envelope is not None, "a run has been read"
     return Order(
-        number,
-        function,
-        bytes(envelope.args),
-        bytes(envelope.kwargs),
-        job.id,
-        job.queue,
-        job.attempt,
-        job.history,
-        job.worker,
-        job.name,
-        job.tenant,
-        job.tags,
-        job.retries_left,
-        job.flow,
-        job.headers,
-        job.deadline_ms,
-        job.deadline_at,
-        run.task.engine.settings.max_payload if run.result_ttl > 0 or run.passes else None,
-        run.held.token,
-        _kept_at(run),
-        run.task.engine.telemetry.carried(run.span)
+        number=number,
+        function=function,
+        args=bytes(envelope.args),
+        kwargs=bytes(envelope.kwargs),
+        id=job.id,
+        queue=job.queue,
+        attempt=job.attempt,
+        history=job.history,
+        worker=job.worker,
+        job_name=job.name,
+        tenant=job.tenant,
+        tags=job.tags,
+        retries_left=job.retries_left,
+        flow=job.flow,
+        headers=job.headers,
+        deadline_ms=job.deadline_ms,
+        deadline_at=job.deadline_at,
+        result_max=run.task.engine.settings.max_payload if run.result_ttl > 0 or run.passes else None,
+        token=run.held.token,
+        kept_at=_kept_at(run),
+        traceparent=run.task.engine.telemetry.carried(run.span)
         if run.span is not None and run.task.engine.telemetry is not None
         else "",
-        run.task.executor == "loop",
+        on_loop=run.task.executor == "loop",
     )
 
 

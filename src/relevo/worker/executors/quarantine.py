@@ -23,7 +23,8 @@ from collections import deque
 from collections.abc import Callable
 
 from relevo.checkpoints.keeping import Interruption
-from relevo.worker.executors.handover import Ended, OnEnd
+from relevo.worker.executors.executor import OnEnd, OnStart
+from relevo.worker.executors.handover import Ended
 from relevo.worker.executors.process_link import Child, Gone
 from relevo.worker.executors.process_messages import (
     PARENTS_SIGNALS,
@@ -53,9 +54,11 @@ QUARANTINES = 12
 
 
 class Quarantine:
-    """Runs suspects, with the interface of `Processes`."""
+    """Runs suspects."""
 
-    def __init__(self, concurrency: int, threads: int, on_start: Callable[[Run], None], on_end: OnEnd) -> None:
+    patience = 5.0
+
+    def __init__(self, concurrency: int, threads: int, on_start: OnStart, on_end: OnEnd) -> None:
         #: how many may run at once on event loops, and in threads
         self._room = {True: concurrency, False: threads}
         self._on_start = on_start
@@ -71,20 +74,21 @@ class Quarantine:
         self._waiting.append(run)
         self._place_waiting()
 
-    def stop(self, run: Run) -> None:
+    def interrupt(self, run: Run) -> None:
         """Stop it; the others in its process go on."""
         if (group := self._places.get(run)) is not None:
             group.notify(Stop, run)
 
-    def pause(self, run: Run) -> None:
+    def ask_to_pause(self, run: Run) -> None:
         """Notify it that the worker is stopping."""
         if (group := self._places.get(run)) is not None:
             group.notify(Pause, run)
 
-    def abandon(self, run: Run) -> None:
+    def abandon(self, run: Run) -> bool:
         """End the process of a run that does not stop. The others in it go back to their queue."""
         if (group := self._places.get(run)) is not None:
             group.end()
+        return False
 
     def close(self) -> None:
         """Kill all processes and wait for their end."""
@@ -163,7 +167,7 @@ class Quarantine:
 class _Group:
     """A child process and the suspects in it."""
 
-    def __init__(self, owner: Quarantine, on_start: Callable[[Run], None], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, owner: Quarantine, on_start: OnStart, loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
         self._on_start = on_start
         self._loop = loop

@@ -10,11 +10,11 @@ import ctypes
 import inspect
 import queue
 import threading
-from collections.abc import Callable
 
 from relevo.engine import context
 from relevo.worker import capture
-from relevo.worker.executors.handover import Ended, OnEnd, Outbox
+from relevo.worker.executors.executor import OnEnd, OnStart
+from relevo.worker.executors.handover import Ended, Handover
 from relevo.worker.run import DeadlinePassed, Run
 
 
@@ -25,13 +25,16 @@ class TimeIsUp(BaseException):
 class Threads:
     """A pool of daemon threads. A hung one cannot be killed, so it is abandoned and replaced."""
 
-    def __init__(self, size: int, on_start: Callable[[Run], None], on_end: OnEnd) -> None:
+    #: A thread stops between two bytecode instructions, or is blocked in a call that cannot be interrupted.
+    patience = 1.0
+
+    def __init__(self, size: int, on_start: OnStart, on_end: OnEnd) -> None:
         self._size = size
         self._on_start = on_start
         self._inbox: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
-        self._outbox = Outbox(on_end)
+        self._handover = Handover(on_end)
         self._threads: set[threading.Thread] = set()
-        self.abandoned = 0
+        self._abandoned = 0
 
     def submit(self, run: Run) -> None:
         """Run it as soon as a thread is free."""
@@ -39,19 +42,23 @@ class Threads:
             self._spawn()
         self._inbox.put(run)
 
-    def stop(self, run: Run) -> None:
-        """Interrupt a run. Takes effect between two bytecode instructions, not inside a blocking C call."""
-        thread = run.thread
+    def interrupt(self, run: Run) -> None:
+        """Raise `TimeIsUp` in its thread. Takes effect between two bytecode instructions, not inside a C call."""
+        thread = run.thread if run.started else None
         if thread is not None and thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeIsUp))
 
-    def abandon(self, run: Run) -> None:
-        """Give up the thread of a run that does not return, and start another one."""
+    def ask_to_pause(self, run: Run) -> None:
+        """Nothing to do: it reads its context."""
+
+    def abandon(self, run: Run) -> bool:
+        """Give up its thread, and start another one. True if a quarter of them hang."""
         thread = run.thread
         if thread in self._threads:
             self._threads.discard(thread)
-            self.abandoned += 1
+            self._abandoned += 1
             self._spawn()
+        return self._abandoned * 4 >= self._size
 
     def close(self) -> None:
         """Let idle threads end."""
@@ -77,7 +84,7 @@ class Threads:
                 run.thread = None
             except TimeIsUp:
                 continue  # raised after its run ended; the thread itself is fine
-            if not self._outbox.put(ended) or me not in self._threads:
+            if not self._handover.put(ended) or me not in self._threads:
                 return  # the worker has ended, or this thread was abandoned
 
     def _one(self, run: Run) -> Ended:

@@ -1,5 +1,5 @@
---[[ Note where a purge stopped, so that the next one goes on from there, or what it saw; or forget it.
-KEYS  walk       string  the place among the ready jobs; or walk:strays, walk:held
+--[[ Note where a piece of upkeep stopped, so that the next run goes on from there, or what it found; or forget it.
+KEYS  walk       string  the position among the ready jobs; or walk:strays, walk:held
 ARGV  text       text  what to note; '': forget it
       live_ms    int   for so long
 GIVES 1 ]]
