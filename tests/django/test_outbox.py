@@ -59,7 +59,7 @@ def test_rolled_back_job_is_nowhere(outbox: SiteApp) -> None:
         job = tasks.pay.enqueue(1)
         raise ZeroDivisionError
     assert not OutboxJob.objects.exists()
-    assert job.status() is State.UNKNOWN
+    assert job.state() is State.UNKNOWN
 
 
 def test_options_of_a_job_survive_the_outbox(outbox: SiteApp) -> None:
@@ -80,7 +80,7 @@ def test_thousands_of_jobs_of_one_transaction(outbox: SiteApp) -> None:
 
 
 def test_outside_a_transaction_nothing_is_stored(outbox: SiteApp) -> None:
-    assert tasks.pay.enqueue(1).status() is State.READY
+    assert tasks.pay.enqueue(1).state() is State.READY
 
 
 def test_tasks_of_django_go_through_it(outbox: SiteApp) -> None:
@@ -98,7 +98,7 @@ def test_each_database_has_its_own(outbox: SiteApp) -> None:
     with transaction.atomic(using="archive"):
         job = tasks.pay.using(on_commit="archive").enqueue(1)
         assert OutboxJob.objects.using("archive").filter(pk=job.id).exists()
-    assert job.status() is State.READY
+    assert job.state() is State.READY
 
 
 def test_job_that_depends_on_another_is_refused(outbox: SiteApp) -> None:
