@@ -9,7 +9,7 @@ import pytest
 
 from relevo import Relevo
 from relevo.engine.job_store import cancel, look
-from relevo.engine.outbox import ERRAND_MS, Errands, relay, take_errands
+from relevo.engine.outbox import RESERVED_MS, Taken, relay, take_outbox
 from relevo.engine.push import NewJob
 from relevo.schedules import store
 from relevo.schedules.schedule import Schedule, schedule_of
@@ -441,8 +441,8 @@ def test_a_worker_that_took_a_tick_before_the_pause_does_not_fire_it_and_ends_no
 # --- errands
 
 
-def taken(desk: Desk, *, ticks: bool = True) -> Errands:
-    found: Errands = desk.run(take_errands(desk.keys, ticks=ticks))
+def taken(desk: Desk, *, ticks: bool = True) -> Taken:
+    found: Taken = desk.run(take_outbox(desk.keys, ticks=ticks))
     return found
 
 
@@ -467,15 +467,15 @@ def test_a_tick_taken_by_a_dead_worker_is_free_after_a_moment_and_fired_once(des
     enroll(desk, schedule, now)
     first = taken(desk)
     assert first.ids == ["@nightly"]
-    assert first.next_ms == first.now_ms + ERRAND_MS
+    assert first.next_ms == first.now_ms + RESERVED_MS
     assert taken(desk).ids == []
-    desk.advance(ERRAND_MS)
+    desk.advance(RESERVED_MS)
     again = taken(desk)
     assert (again.ids, again.texts) == (first.ids, first.texts)
     assert fire(desk, schedule, now, due=now, next=now + HOUR)
     assert fire(desk, schedule, now, due=now, next=now + HOUR) is None
     assert desk.score("errands", "@nightly") == now + HOUR
-    desk.advance(HOUR // 2 - ERRAND_MS)
+    desk.advance(HOUR // 2 - RESERVED_MS)
     assert taken(desk).ids == []
     desk.advance(HOUR // 2)
     assert taken(desk).ids == ["@nightly"]
@@ -487,7 +487,7 @@ def test_outbox_messages_and_ticks_are_given_out_together(desk: Desk) -> None:
     desk.ask("HSET", "letters", "x.2", "done 2 x\n\n")
     desk.ask("ZADD", "errands", now - 1, "x.2")
     assert taken(desk).ids == ["x.2", "@nightly"]
-    left = desk.run(take_errands(desk.keys, ["x.2"], ticks=True))
+    left = desk.run(take_outbox(desk.keys, ["x.2"], ticks=True))
     assert (left.ids, desk.members("errands")) == ([], ["@nightly"])
     assert desk.ask("EXISTS", "letters") == 0
 

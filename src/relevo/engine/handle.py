@@ -1,4 +1,4 @@
-"""A job in the hands of whoever enqueued it: its state, result, logs, and what can be done with it."""
+"""A job as its producer sees it: its state, result and logs; cancel and retry."""
 
 from __future__ import annotations
 
@@ -162,7 +162,9 @@ class Job(Generic[R]):
         signer = self._engine.keys_of(self.queue).signer
         if signer is not None and (error := verify_record(signer, self.id, record)):
             why = f" ({record.reason})" if record.reason else ""
-            raise BadSignature(f"job {self.id} is said to be {record.state}{why}; of its record: {error}")
+            raise BadSignature(
+                f"job {self.id} is recorded as {record.state}{why}, but its record is not trusted: {error}"
+            )
         match record.state:
             case State.DONE:
                 raw = bytes(record.result)
@@ -210,7 +212,7 @@ class Job(Generic[R]):
         return _logs(await self._engine.arun(self._look()), attempt)
 
     def progress(self) -> Progress | None:
-        """How far the job says it is; None if it has said nothing."""
+        """The progress that the job last reported; None if it has reported none."""
         return _progress(self._engine.run(self._look()))
 
     async def aprogress(self) -> Progress | None:
@@ -231,7 +233,7 @@ class Job(Generic[R]):
 
     # acting
     def cancel(self) -> bool:
-        """Cancel: at once if the job has not started, else its worker is told to stop it.
+        """Cancel: at once if the job has not started, else its worker stops it.
 
         False if the job has ended already. A request survives the death of the worker.
         """
@@ -249,15 +251,15 @@ class Job(Generic[R]):
         if seen.state.has_ended:
             return False
         row = (self.id, engine.failure_ms(seen.envelope), seen.envelope.name if seen.envelope else "")
-        said, posted = yield jobs.cancel(engine.keys_of(self.queue), [row], engine.settings.dead_max)
+        answers, posted = yield jobs.cancel(engine.keys_of(self.queue), [row], engine.settings.dead_max)
         if posted:
             yield from engine.relay(self.queue)
-        return bool(said[0] != "unknown")
+        return bool(answers[0] != "unknown")
 
     def retry(self) -> bool:
         """Run a dead, cancelled or expired job again, from the start or from its checkpoints.
 
-        False if somebody just did. What was cancelled because this one failed waits for it again.
+        False if it was retried just now. What was cancelled because this one failed waits for it again.
         """
         return self._engine.run(self._retry()) > 0
 

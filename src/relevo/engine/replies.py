@@ -14,7 +14,7 @@ _PASSING = frozenset({"retries_exhausted", "poison"})
 
 _STATUS: dict[State, Status] = {State.CANCELLED: "cancelled"}
 
-#: Why a message that went well is told to have failed.
+#: Why a message that succeeded is reported as failed.
 NOT_KEPT = "result_not_kept"
 
 
@@ -31,7 +31,7 @@ def fault_of(record: Record) -> Fault:
 
 
 def reply_of(record: Record) -> Reply[Any]:
-    """What a callback is told."""
+    """The reply that a callback gets."""
     if record.state is not State.DONE:
         if record.state is State.EXPIRED:
             # No worker began with it in time: for who waits for it that is the same as no answer.

@@ -16,7 +16,7 @@ from relevo.engine.edges import Report
 from relevo.engine.handle import Job
 from relevo.engine.job import Attempt, Record, State
 from relevo.engine.lists import listed_queues
-from relevo.engine.outbox import REPORTS, hear_all
+from relevo.engine.outbox import REPORTS, notify_all
 from relevo.engine.whereabouts import Whereabouts, of_done, of_ended, of_living
 from relevo.errors import (
     BadSignature,
@@ -313,7 +313,7 @@ class Workflow(Generic[R]):
         for queue, ids in _by_queue([one for one in lost if one.id not in heard]).items():
             recorded = yield from of_ended(self._engine.keys_of(queue), ids)
             gone = [Report(self.id, id, 1, "lapsed", "n") for id in ids if id not in recorded]
-            yield from hear_all(self._engine.keys_of(self.queue), gone, self._engine.settings.dead_max)
+            yield from notify_all(self._engine.keys_of(self.queue), gone, self._engine.settings.dead_max)
         yield from self._engine.relay(self.queue)
 
     def add(self, *steps: Step[Any, Any]) -> list[Job[Any]]:
@@ -358,7 +358,7 @@ class Workflow(Generic[R]):
                         if number:
                             revived.append(Report(self.id, one.id, number, "revived", "n"))
         # An outbox message reports it, too, but the caller may wait for the result before that is delivered.
-        if (yield from hear_all(self._engine.keys_of(self.queue), revived, self._engine.settings.dead_max)):
+        if (yield from notify_all(self._engine.keys_of(self.queue), revived, self._engine.settings.dead_max)):
             yield from self._engine.relay(self.queue)
         return len(revived)
 

@@ -39,7 +39,7 @@ class _Attempts:
         """Receive messages until the parent is gone. Runs in its own thread."""
         while True:
             try:
-                message = self._wire.hear()
+                message = self._wire.notify()
             except (EOFError, OSError):
                 os._exit(0)
             self._loop.call_soon_threadsafe(self._heed, message)
