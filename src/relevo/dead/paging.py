@@ -18,7 +18,6 @@ from relevo.engine.job import State
 from relevo.pools import store as pools
 from relevo.queues.queue import JobRow, check_page
 from relevo.store.plan import Call
-from relevo.text.names import is_pool_name
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
@@ -76,20 +75,20 @@ def paging(
 def row_of(letter: Letter) -> DeadRow:
     """A dead letter as a row."""
     record, envelope = letter.record, letter.envelope
-    given_up = pools.dead_of(letter.id, record) if is_pool_name(letter.queue) else None
+    given_up = pools.dead_of(letter.id, record) if letter.pool is not None else None
     return DeadRow(
-        letter.id,
-        State.DEAD,
-        envelope.target if envelope else record.target,
-        envelope.priority if envelope else None,
-        made_ms(letter.id),
-        envelope.name if envelope else given_up.entity if given_up else None,
-        envelope.tenant if envelope else None,
-        None,
-        record.worker,
-        record.reason,
-        record.story.last.words,
-        letter.at_ms,
+        id=letter.id,
+        state=State.DEAD,
+        task=envelope.target if envelope else record.target,
+        priority=envelope.priority if envelope else None,
+        enqueued_ms=made_ms(letter.id),
+        name=envelope.name if envelope else given_up.entity if given_up else None,
+        tenant=envelope.tenant if envelope else None,
+        due_ms=None,
+        worker=record.worker,
+        reason=record.reason,
+        error=record.story.last.words,
+        ended_ms=letter.at_ms,
         queue=letter.queue,
         came_from=record.queue_from,
         fingerprint=record.fingerprint,

@@ -24,7 +24,7 @@ _ORDER = (QUEUE, TASK, TENANT)
 _OVERRIDDEN = " o"
 
 
-class LimitInfo(Struct, frozen=True, repr_omit_defaults=True):
+class LimitInfo(Struct, frozen=True, repr_omit_defaults=True, kw_only=True):
     """A limit, with how many jobs run and wait under it. With neither tenant nor task, that of the whole queue."""
 
     tenant: str
@@ -151,18 +151,18 @@ def _read(name: str, one: Limit, now_ms: int, running: int, parked: int, code: b
     is_task = name.startswith(TASK)
     terms = code.decode(errors="replace").removesuffix(_OVERRIDDEN)
     return LimitInfo(
-        "" if is_task else name[2:],
-        one.concurrency,
-        None if one.rate is None else str(one.rate),
-        one.burst,
-        one.paused,
-        running,
-        parked,
-        name[2:] if is_task else "",
-        one.resumes_ms,
-        "" if one.probe_ms is None else "open" if one.probe_ms > now_ms else "half_open",
-        _in_words(terms),
-        code.endswith(_OVERRIDDEN.encode()),
+        tenant="" if is_task else name[2:],
+        concurrency=one.concurrency,
+        rate=None if one.rate is None else str(one.rate),
+        burst=one.burst,
+        paused=one.paused,
+        running=running,
+        parked=parked,
+        task=name[2:] if is_task else "",
+        until_ms=one.resumes_ms,
+        breaker="" if one.probe_ms is None else "open" if one.probe_ms > now_ms else "half_open",
+        default=_in_words(terms),
+        is_overridden=code.endswith(_OVERRIDDEN.encode()),
     )
 
 
