@@ -24,6 +24,7 @@ from relevo.dead.replay import Replay
 from relevo.engine import (
     clock_steps,
     dependents,
+    job_events,
     list_store,
     workers,
 )
@@ -98,6 +99,8 @@ CALLS: list[tuple[Call[Any], int]] = [
     (turns.note(KEYS, [turns.Note(ID, 1, "log:1", "")], 1), 5),
     (jobs.look(KEYS, ID), 0),
     (jobs.attach(KEYS, ID, b"in"), 0),
+    (job_events.watch(KEYS, b"in", [ID, "*"], ["w"], 1), 3),
+    (job_events.publish(KEYS, [job_events.JobEvent(kind="started", job=ID, queue="default")] * 2), 4),
     (jobs.cancel(KEYS, [(ID, 1, ""), (ID, 1, "n")], 1), 8),
     (jobs.revive(KEYS, ID, Envelope("x"), b"", 0), 0),
     (jobs.discard(KEYS, [ID, ID]), 2),

@@ -49,6 +49,7 @@ _ENQUEUING = {
     "engine/list_names",
     "engine/read_job",
     "engine/wait_for_end",
+    "engine/watch_jobs",
     "bus/publish_event",
     "bus/deliver_events",
     "bus/log_events",
@@ -63,6 +64,7 @@ _WORKING = {
     "engine/stop_waiting",
     "engine/release_leases",
     "engine/write_logs",
+    "engine/publish_events",
     "engine/cancel_jobs",
     "workflows/announce_members",
     "workflows/notify_dependents",
@@ -122,7 +124,7 @@ _PLAIN_OF_WORKERS = {
 }
 #: The commands that each role calls without a script.
 PLAIN: dict[Role, set[str]] = {
-    "producer": {"ping", "time", "subscribe", "zadd", "zrange", "pexpire"},
+    "producer": {"ping", "time", "subscribe", "zadd", "zrange", "mget", "pexpire"},
     "worker": _PLAIN_OF_WORKERS,
     "service": _PLAIN_OF_WORKERS | {"zrangebyscore", "xrange", "xrevrange", "unlink"},
     "monitor": {
