@@ -316,7 +316,7 @@ def remove_flows(desk: Desk) -> None:
 
 def test_a_flow_of_two_queues_is_founded_when_all_of_it_is_in_place(late_app: Relevo, desks: list[Desk]) -> None:
     flow = made_slowly(late_app, desks, "workflows/notify_dependents", GATE_MS - 60_000)
-    assert flow.status() is State.READY or flow.status() is State.RUNNING
+    assert flow.state() is State.READY or flow.state() is State.RUNNING
     assert (desks[0].stats().ready, desks[1].stats().waiting) == (3, 1)
     assert outbox(desks[0]) == outbox(desks[1]) == {}
     flow.cancel()

@@ -391,7 +391,7 @@ def test_a_job_cancelled_before_its_first_attempt_has_a_token_in_its_second_life
     (id,) = desk.push(BODY)
     cancelling(desk, id)
     assert reviving(desk, id) == 1
-    assert desk.ask("HGET", "claims", id).startswith(b"1 nobody 1"), "held by no worker, since now"
+    assert desk.ask("HGET", "claims", id).startswith(b"1 none 1"), "held by no worker, since now"
     found = desk.turn(1)
     assert found.ids == [id.encode()]
     claim, story = found.again[0]

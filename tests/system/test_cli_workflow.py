@@ -317,7 +317,7 @@ def test_a_workflow_is_cancelled_once(server: Server, app: Relevo, tasks: Tasks)
     app.queue().take(1, lease="1m")
     seen = shown(server, app, flow, "--cancel")
     assert seen.out.startswith("cancelled 3 jobs; workers were asked to stop those that run\n")
-    assert flow.status() is State.RUNNING
+    assert flow.state() is State.RUNNING
 
 
 # Watching

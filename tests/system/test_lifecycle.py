@@ -601,7 +601,7 @@ def test_no_sweep_looks_at_all_keys(times: Times, server: Server) -> None:
         eventually(lambda: app.engine.part(Bus).worker)
     app.conversations.list("task_7")
     app.conversations.clean("task_7")
-    app.trace("task_7")
+    app.conversations.trace("task_7")
     app.conversations.counts()
     assert looked() == before
 

@@ -135,7 +135,7 @@ async def test_a_paused_tenant_waits_and_others_do_not(app: Relevo) -> None:
 
 
 async def _is(job: Any, state: State) -> bool:
-    return await job.astatus() is state
+    return await job.astate() is state
 
 
 async def test_a_parked_job_can_be_cancelled_and_retried(app: Relevo) -> None:
@@ -146,7 +146,7 @@ async def test_a_parked_job_can_be_cancelled_and_retried(app: Relevo) -> None:
         await aeventually(lambda: _is(job, State.WAITING))
         assert (await job.ainfo()).state is State.WAITING
         await job.acancel()
-        assert await job.astatus() is State.CANCELLED
+        assert await job.astate() is State.CANCELLED
         assert (await standing(queue, "acme")).parked == 0
         await job.aretry()
         await queue.aresume(tenant="acme")
@@ -277,10 +277,10 @@ def test_limits_are_those_of_one_queue(app: Relevo) -> None:
     app.queue("one").pause(tenant="acme")
     jobs = [step.using(queue=queue, tenant="acme").enqueue() for queue in ("one", "two")]
     drained(app, queues=["one", "two"])
-    assert [job.status() for job in jobs] == [State.WAITING, State.DONE]
+    assert [job.state() for job in jobs] == [State.WAITING, State.DONE]
     app.queue("one").resume(tenant="acme")
     drained(app, queues=["one", "two"])
-    assert jobs[0].status() is State.DONE
+    assert jobs[0].state() is State.DONE
 
 
 WRONG: list[tuple[Callable[[Queue], Any], str]] = [

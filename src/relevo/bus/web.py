@@ -81,7 +81,7 @@ async def tallies(desk: Desk) -> dict[str, Tally]:
 @get("/traces/{operation}")
 async def trace(desk: Desk, operation: str) -> list[Span]:
     """The path of an operation through all services, by its correlation id, conversation, or the id of a message."""
-    found = await desk.app.atrace(operation)
+    found = await desk.app.conversations.atrace(operation)
     if not found:
         raise not_there("trace of an operation, conversation or message", operation)
     return found

@@ -185,5 +185,8 @@ def current_job() -> JobContext:
     """
     job = running.get()
     if job is None:
-        raise ConfigurationError("current_job() was called outside a job; it works in code that a worker runs")
+        raise ConfigurationError(
+            "current_job() was called outside a job; it works in code that a worker runs, "
+            "and in tests inside `with relevo.testing.job_context():`"
+        )
     return job

@@ -187,12 +187,12 @@ class Job(Generic[R]):
     def _look(self) -> Call[jobs.Seen]:
         return jobs.look(self._engine.keys_of(self.queue), self.id)
 
-    def status(self) -> State:
+    def state(self) -> State:
         """Where the job is now; `unknown` if there is none."""
         return self._engine.run(self._look()).state
 
-    async def astatus(self) -> State:
-        """`status` for async code."""
+    async def astate(self) -> State:
+        """`state` for async code."""
         return (await self._engine.arun(self._look())).state
 
     def info(self) -> JobInfo:

@@ -146,7 +146,7 @@ class Story(Struct, frozen=True, omit_defaults=True):
         """The last attempt; one that says nothing where there was none."""
         return self.attempts[-1] if self.attempts else Attempt("")
 
-    def told(self, attempt: Attempt, *, spent: int = 0, crashes: int = 0, among: int | None = None) -> Story:
+    def with_attempt(self, attempt: Attempt, *, spent: int = 0, crashes: int = 0, among: int | None = None) -> Story:
         """The story with one more attempt."""
         if among is None:  # its process outlived an attempt that failed by itself: it may share one with many again
             among = 0 if spent else self.among

@@ -43,6 +43,21 @@ def own_name(func: Callable[..., Any]) -> str:
     return name
 
 
+def refuse_method(func: Callable[..., Any]) -> None:
+    """Refuse a function that is defined in a class and takes the object (or the class) first."""
+    name = getattr(func, "__qualname__", "").rpartition("<locals>.")[2]
+    if "." not in name or not inspect.isfunction(func):
+        return
+    first = next(iter(inspect.signature(func).parameters), "")
+    if first in ("self", "cls"):
+        owner, _, method = name.rpartition(".")
+        raise TargetError(
+            f"{name} is a method; a worker has no {owner} to call it on. Write a function in the module that makes or "
+            f"finds the {owner}; or put @staticmethod above, without {first!r}; or register the bound method of an "
+            f"object that workers have, too: app.task(name={method!r})(the_{owner.rpartition('.')[2].lower()}.{method})"
+        )
+
+
 def importable(func: Callable[..., Any]) -> tuple[str, str]:
     """Module and name by which a worker finds a plain function."""
     name = getattr(func, "__qualname__", "")

@@ -22,6 +22,7 @@ from relevo.engine.ids import made_ms
 from relevo.engine.job import Envelope, write
 from relevo.engine.options import TASK_ONLY, ExecutorName, Options, changed
 from relevo.engine.push import CHUNK, NewJob, chunks, push, push_parts, push_plain
+from relevo.engine.targets import refuse_method
 from relevo.errors import OptionError, PayloadError, TargetError
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Plan, Steps
@@ -74,6 +75,7 @@ class Task(Generic[P, R]):
         self.func = func
         self.target = target
         self.options = options
+        refuse_method(func)
         self.signature = signature or Signature(func)
         self.signature.check()
         self.is_async = any(map(inspect.iscoroutinefunction, (func, getattr(func, "__call__", None))))  # noqa: B004

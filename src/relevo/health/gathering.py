@@ -16,7 +16,7 @@ import msgspec
 from relevo.engine.leader import take_turn
 from relevo.engine.lists import listed_pools, listed_queues
 from relevo.engine.workers import roll
-from relevo.errors import ServerRefused
+from relevo.errors import ServerRefused, StoreError
 from relevo.health.status import (
     Health,
     PoolHealth,
@@ -68,6 +68,22 @@ def keeping(engine: Engine, found: Health) -> Steps[None]:
     """
     names = [one.name for one in found.queues if not one.vitals.minute_kept]
     yield Ahead(keep_minute(engine.keys_of(name)) for name in names)
+
+
+def look(engine: Engine) -> Health:
+    """Look at the app, and keep the counters of this minute where the server allows it."""
+    found = engine.run(gathering(engine))
+    with suppress(StoreError):  # a read-only user or replica
+        engine.client.run(keeping(engine, found), patience=0)
+    return found
+
+
+async def alook(engine: Engine) -> Health:
+    """`look` for async code."""
+    found = await engine.arun(gathering(engine))
+    with suppress(StoreError):
+        await engine.client.arun(keeping(engine, found), patience=0)
+    return found
 
 
 def cached(engine: Engine) -> Generator[Call[Any], Any, Health]:

@@ -126,7 +126,7 @@ async def limit(desk: Desk, queue: str, body: NewLimit) -> Did[list[LimitInfo]]:
     """Limit a tenant, a task or the queue. Replaces the previous limit, at once."""
     found = await queue_in_use(desk, queue)
     terms: dict[str, Any] = {"concurrency": body.concurrency, "rate": body.rate, "burst": body.burst}
-    changed = await desk.app.engine.arun(found.limiting(body.tenant, body.task, **terms))
+    changed = await found.alimit(body.tenant, task=body.task, **terms)
     return _did("limit", body, queue, await found.alimits(), int(changed), **terms)
 
 

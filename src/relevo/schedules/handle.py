@@ -18,7 +18,7 @@ from relevo.errors import BadSignature, OptionError, UnknownSchedule
 from relevo.schedules import schedule as model
 from relevo.schedules import store
 from relevo.schedules.cron import Cron, explain, next_after
-from relevo.schedules.firing import Timetable, fire
+from relevo.schedules.firing import Timetable, described, fire, registering
 from relevo.schedules.schedule import TIMES, schedule_of
 from relevo.store.plan import Call
 from relevo.text.nearest import did_you_mean
@@ -329,3 +329,14 @@ def _info(engine: Engine, standing: store.Standing, stale_before: int, now_ms: i
         standing.dropped,
         None if has_ended else standing.until_ms,
     )
+
+
+def scheduling(
+    engine: Engine, name: str, call: Any, options: dict[str, Any], *, run_now: bool
+) -> Generator[Call[Any], Any, Schedule]:
+    """Make or change a schedule; with `run_now`, run a new one at once, too."""
+    change = yield from registering(engine, described(engine, name, call, options, "call"))
+    schedule = Schedule(engine, name)
+    if run_now and change == "new":
+        yield from schedule._run_now()
+    return schedule

@@ -5,6 +5,8 @@
         kit.assert_enqueued(send_welcome, "ana@example.com")
         kit.drain()
 
+Direct calls of a task that uses `current_job()` need no server: `with job_context(attempt=2): import_orders(7)`.
+
 With pytest, the fixture `relevo_app` does the same: `kit = relevo_app(app)`. Nothing here needs pytest.
 """
 
@@ -15,12 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from relevo.testing.binding import bind
+    from relevo.testing.contexts import TestedJob, job_context
     from relevo.testing.kit import Clock, Drained, TestKit
     from relevo.testing.real_server import server
 
-__all__ = ["Clock", "Drained", "TestKit", "bind", "server"]
+__all__ = ["Clock", "Drained", "TestKit", "TestedJob", "bind", "job_context", "server"]
 
-_HOMES = {"Clock": "kit", "Drained": "kit", "TestKit": "kit", "bind": "binding", "server": "real_server"}
+_HOMES = {
+    "Clock": "kit",
+    "Drained": "kit",
+    "TestKit": "kit",
+    "TestedJob": "contexts",
+    "bind": "binding",
+    "job_context": "contexts",
+    "server": "real_server",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -163,7 +163,7 @@ def _outcome(run: Run, entry: JobEntry, held: Held) -> End:
         return End(State.EXPIRED, "expired", held.story)
     age, limit = spoken((run.now_ms - verdict.since_ms) // 1000), spoken(verdict.limit_ms / 1000)
     since = f"due {age} ago" if entry.state == "scheduled" else f"{entry.state} for {age}"
-    story = held.story.told(Attempt("purged", ended_ms=run.now_ms, message=f"{since}, the limit is {limit}"))
+    story = held.story.with_attempt(Attempt("purged", ended_ms=run.now_ms, message=f"{since}, the limit is {limit}"))
     return End(State(verdict.then), verdict.reason, story)
 
 

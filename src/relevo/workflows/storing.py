@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 
 #: The built-in task that gives the list it gets.
 GATHER = "relevo.gather"
+
+
+async def gather(results: list[Any]) -> list[Any]:
+    """Returns the list of results that it gets, for several jobs that take it."""
+    return results
+
+
 #: So long the maker of a workflow has to start its members before a worker does it.
 START_MS = 2_000
 _WHEN: dict[str, Policy] = {"on_success": "c", "on_complete": "r", "on_failure": "f"}

@@ -203,12 +203,12 @@ class Workflow(Generic[R]):
         return min(ended, key=lambda one: one.ended_ms or 0, default=None)
 
     # looking
-    def status(self) -> State:
+    def state(self) -> State:
         """Where it is: `running` until its last job has ended, then done, dead, cancelled or expired."""
         return _state(self._engine.run(self._look()))
 
-    async def astatus(self) -> State:
-        """`status` for async code."""
+    async def astate(self) -> State:
+        """`state` for async code."""
         return _state(await self._engine.arun(self._look()))
 
     def progress(self) -> WorkflowProgress:

@@ -23,7 +23,7 @@ GIVES per job 'cancelled', 'asked' (it runs; its worker was told), or 'unknown';
 local function cancel(id, ttl, name, signature)
   local body = redis.call('HGET', jobs, id)
   if not body then return 'unknown' end
-  local claim = redis.call('HGET', claims, id) or '0 nobody 0'
+  local claim = redis.call('HGET', claims, id) or '0 none 0'
   if redis.call('ZSCORE', running, id) then
     if string.sub(claim, -2) ~= ' c' then redis.call('HSET', claims, id, claim .. ' c') end -- survives the worker's death
     local holder = string.match(claim, '^%d+ (%S+)')
