@@ -112,7 +112,7 @@ class Relevo:
 
         Its name is `module.function` unless `name` says otherwise; workers find it by that name, so it must be the
         same where jobs are made and where they run. With `cron="30 2 * * *", tz="Europe/Madrid"` or `every="10s"`
-        workers run it by the clock; see `schedule` for what else can be said about that.
+        workers run it by the clock; `schedule` lists the other options.
         """
         if func is not None:
             return self._register(func, name, options)
@@ -199,7 +199,7 @@ class Relevo:
         return Conversations(self.engine)
 
     def sweep(self, *, dry_run: bool = True) -> UpkeepReport:
-        """Find what nobody serves or uses any more, and with `dry_run=False` remove it. Workers do so by themselves."""
+        """Find what is no longer served or used, and with `dry_run=False` remove it. Workers do so by themselves."""
         return self.engine.run(sweeping(self.engine, dry_run=dry_run))
 
     async def asweep(self, *, dry_run: bool = True) -> UpkeepReport:
@@ -288,7 +288,7 @@ class Relevo:
     ) -> Pool:
         """A pool by its name: entities with metadata in named states, such as machines that are pending or ready.
 
-        What is said here once counts wherever this app names the pool. `states`: no others are taken. `still_there`:
+        These options hold wherever this app names the pool. `states`: no others are taken. `still_there`:
         asked by the purge, of what is in a state for too long, whether it still exists. `data_ttl`: how long what is
         known of an entity is kept once it left all states (default: `failure_ttl`).
         """
@@ -345,7 +345,7 @@ class Relevo:
     def schedule(
         self, name: str, call: Task[..., Any] | Step[Any, Any], /, *, run_now: bool = False, **options: Any
     ) -> Schedule:
-        """Run a task, or a call such as `report.s(7)`, by the clock. Said again, it changes the schedule of that name.
+        """Run a task, or a call such as `report.s(7)`, by the clock. A second call changes the schedule of that name.
 
         Give `cron` (five fields, or six with seconds in front, or "@daily") and the `tz` it is meant in, or `every`.
         `overlap`: "skip" a tick while the run before still goes on (the default), "queue" it behind that, or "allow"

@@ -57,7 +57,7 @@ def letters(monkeypatch: pytest.MonkeyPatch) -> Letters:
 
     monkeypatch.setattr(relay, "deliver", noting)
     monkeypatch.setattr(errands, "deliver", noting)
-    monkeypatch.setattr(relay, "ERRAND_MS", 40)
+    monkeypatch.setattr(relay, "RESERVED_MS", 40)
     return seen
 
 
@@ -127,7 +127,7 @@ class Story:
             await self.app.engine.arun(relay.deliver(self.app.engine.keys_of, source, [(id, text)], 1000))
 
     async def take_letters_and_die(self) -> None:
-        await self.app.engine.arun(relay.take_errands(self.app.engine.keys_of(self.chance.choice(QUEUES))))
+        await self.app.engine.arun(relay.take_outbox(self.app.engine.keys_of(self.chance.choice(QUEUES))))
 
     # rest
     async def _at_rest(self) -> list[dict[str, int]] | None:

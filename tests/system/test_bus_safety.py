@@ -811,7 +811,7 @@ def test_large_data_of_a_sender_killed_before_the_message_was_stored_expires(sit
 
     def plan(service: Service) -> Any:
         data = {"text": LARGE}
-        message, wanted = service._message("billing.charge", data, None, None, None, None, None, False, None, {})
+        message, wanted = service._message("billing.charge", data, {})
         return sending(site.app.engine, message, wanted)
 
     site.app.engine.run(site.app.engine.list_queue(ACTIONS))

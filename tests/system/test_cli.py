@@ -54,7 +54,17 @@ def bury(app: Relevo, *reasons: str, queue: str = "default") -> list[str]:
 def live_worker(app: Relevo, *queues: str) -> None:
     """A worker with a fresh heartbeat."""
     now_ms = time.time_ns() // 1_000_000
-    info = WorkerInfo("w-1", "box", 4711, queues, 10, now_ms - 60_000, running=2, done=1234, version="0.1.0")
+    info = WorkerInfo(
+        id="w-1",
+        host="box",
+        pid=4711,
+        queues=queues,
+        concurrency=10,
+        started_ms=now_ms - 60_000,
+        running=2,
+        done=1234,
+        version="0.1.0",
+    )
     app.engine.run(workers.present(app.engine.keys, info))
     app.engine.run(workers.listed(app.engine.keys, info.id))
 
@@ -325,7 +335,7 @@ def test_empty_list_of_a_misspelt_app_is_a_warning(server: Server, app: Relevo) 
     add_task(app).enqueue(7)
     result = relevo("status", "--name", app.name + "x", url=server.url)
     assert result.code == 1 and "nothing is known of app" in result.out
-    for words in ("dead list", "dead groups", "dead runs", "limits", "schedules list", "workflow"):
+    for words in ("dead list", "dead error-groups", "dead runs", "limits", "schedules list", "workflow"):
         for name, code in ((app.name + "x", 1), (app.name, 0)):
             result = relevo(*words.split(), "--name", name, "--json", url=server.url)
             assert (result.code, result.json) == (code, []), (words, name)

@@ -132,7 +132,7 @@ async def test_all_jobs_of_an_app_are_followed_with_filters(app: Relevo) -> None
 
     before = [await mail.aenqueue(0), await pay.aenqueue(0)]  # so that both queues are known
     await drain(app, queues=["default", "mail"])
-    assert all([await job.astatus() is State.DONE for job in before])
+    assert all([await job.astate() is State.DONE for job in before])
     everything = asyncio.create_task(collected(app.events(kinds=["ended"]), 3))
     mails = asyncio.create_task(collected(app.events(queue="mail", kinds=["started", "ended"]), 2))
     pays = asyncio.create_task(collected(app.events(task=pay, kinds=["ended"]), 2))

@@ -99,7 +99,9 @@ async def test_a_limit_is_changed_while_everything_runs(app: Relevo) -> None:
         await watched.enqueue("acme", 12, -1)
         await aeventually(lambda: watched.running["acme"] == 1)
         await aeventually(lambda: _is_parked(queue, "acme", 11))
-        assert await standing(queue, "acme") == LimitInfo("acme", 1, None, None, paused=False, running=1, parked=11)
+        assert await standing(queue, "acme") == LimitInfo(
+            tenant="acme", concurrency=1, rate=None, burst=None, paused=False, running=1, parked=11
+        )
         (seen,) = (await app.ahealth()).queues
         assert (seen.vitals.size("waiting"), seen.vitals.parked) == (11, 11)
         await queue.alimit("acme", concurrency=4, rate="100/s")
@@ -242,7 +244,9 @@ def test_takers_keep_to_the_limit(app: Relevo) -> None:
     assert queue.take(5) == []
     assert leases[0].done() is True
     assert [lease.id for lease in queue.take(5)] == [big[2].id]
-    assert queue.limits() == [LimitInfo("acme", 2, None, None, paused=False, running=2, parked=597)]
+    assert queue.limits() == [
+        LimitInfo(tenant="acme", concurrency=2, rate=None, burst=None, paused=False, running=2, parked=597)
+    ]
     queue.clear()
     assert queue.limits()[0].parked == 0
 
@@ -260,7 +264,9 @@ def test_limits_are_listed_by_name_as_they_were_given(app: Relevo) -> None:
         ("c", None, None, None, True),
     ]
     queue.limit("a", concurrency=5)
-    assert queue.limits()[0] == LimitInfo("a", 5, None, None, paused=False, running=0, parked=0)
+    assert queue.limits()[0] == LimitInfo(
+        tenant="a", concurrency=5, rate=None, burst=None, paused=False, running=0, parked=0
+    )
     assert (queue.unlimit("a"), queue.unlimit("a"), queue.unlimit("c"), queue.resume(tenant="c")) == (
         True,
         False,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from relevo import Failure, Job, Relevo, State, Task, Workflow, WorkflowProgress, chain, current_job, group
-from relevo.engine.outbox import take_errands
+from relevo.engine.outbox import take_outbox
 from relevo.errors import (
     ConfigurationError,
     JobCancelled,
@@ -769,7 +769,7 @@ def test_a_retried_workflow_is_open_when_retry_returns(app: Relevo, sums: Sums) 
     taken: list[int] = []
 
     def take() -> None:  # a worker was quicker, and delivers it soon
-        taken.append(len(app.engine.run(take_errands(app.engine.keys_of("default"))).ids))
+        taken.append(len(app.engine.run(take_outbox(app.engine.keys_of("default"))).ids))
 
     step_by_step(app, flow._retry(), take)
     assert taken == [1]

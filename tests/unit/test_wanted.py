@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from relevo.dead.groups import trend
+from relevo.dead.error_groups import trend
 from relevo.dead.replay import SILENT_MS, Canary, Replay
 from relevo.dead.wanted import Wanted, fits, wanted_of
 from relevo.engine.job import Attempt, Record, State, Story, read_envelope
@@ -84,7 +84,7 @@ def test_times_are_absolute_or_relative(given: Any, ms: int) -> None:
     [
         ({"taks": "x"}, "did you mean 'task'"),
         ({"task": 5}, "task: the name of a task is needed, found 5"),
-        ({"group": "abc"}, "group: a fingerprint of 16 hex digits"),
+        ({"error_group": "abc"}, "error_group: a fingerprint of 16 hex digits"),
         ({"permanent": "yes"}, "permanent: True or False"),
         ({"since": "24"}, "since .a datetime, or how long ago."),
         ({"since": datetime(2026, 1, 1)}, "with a time zone"),
@@ -101,7 +101,7 @@ def test_a_wrong_condition_is_refused_with_the_reason(filters: Any, says: str) -
     [
         (Wanted(), True, True),
         (Wanted(queue="mail"), True, True),
-        (Wanted(group="0" * 16), True, False),
+        (Wanted(error_group="0" * 16), True, False),
         (Wanted(since_ms=1), True, False),
         (Wanted(permanent=False), False, False),
         (Wanted(text="x"), False, False),
@@ -116,7 +116,7 @@ def canary(number: int) -> Canary:
 
 
 def test_one_goes_then_ten_then_the_rest() -> None:
-    run = Replay("r", canary=True)
+    run = Replay(id="r", canary=True)
     went = []
     number = 0
     for _ in range(60):
@@ -132,7 +132,7 @@ def test_one_goes_then_ten_then_the_rest() -> None:
 
 
 def test_canaries_that_end_one_by_one_are_all_waited_for() -> None:
-    run = Replay("r", canary=True, stage=1).went(canary(0)).ended_well(canary(0))
+    run = Replay(id="r", canary=True, stage=1).went(canary(0)).ended_well(canary(0))
     assert (run.stage, run.sent, run.may_send) == (1, 1, True), "others may still go"
     for number in range(1, 10):
         assert run.may_send
@@ -144,18 +144,18 @@ def test_canaries_that_end_one_by_one_are_all_waited_for() -> None:
 
 
 def test_a_replay_without_canaries_waits_for_none() -> None:
-    run = Replay("r")
+    run = Replay(id="r")
     for number in range(20):
         run = run.went(canary(number))
     assert (run.may_send, run.watched, run.retried) == (True, (), 20)
 
 
 def test_a_replay_without_a_leader_or_a_heartbeat_is_silent() -> None:
-    led = Replay("r", heard_ms=NOW_MS, is_led=True)
+    led = Replay(id="r", heard_ms=NOW_MS, is_led=True)
     assert not led.is_silent(NOW_MS + SILENT_MS)
     assert led.is_silent(NOW_MS + SILENT_MS + 1)
-    assert Replay("r", heard_ms=NOW_MS).is_silent(NOW_MS)
-    assert not Replay("r", state="done", heard_ms=NOW_MS).is_silent(NOW_MS + SILENT_MS + 1)
+    assert Replay(id="r", heard_ms=NOW_MS).is_silent(NOW_MS)
+    assert not Replay(id="r", state="done", heard_ms=NOW_MS).is_silent(NOW_MS + SILENT_MS + 1)
 
 
 @pytest.mark.parametrize(

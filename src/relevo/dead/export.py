@@ -36,7 +36,7 @@ TOKEN = 1000
 LONGEST = 64 * 1024 * 1024
 
 
-class _Line(Struct, frozen=True, omit_defaults=True):
+class _Line(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A dead letter in a line. Unknown fields, of another version of relevo, are ignored."""
 
     relevo: str
@@ -91,7 +91,20 @@ class Export:
         beside = (yield from carried.packed(keys, letter.id)) if has_bag else {}
         envelope, record = letter.envelope, Raw(write(letter.record))
         place = keys.place if envelope is not None and envelope.signature else ""
-        return write(_Line(__version__, letter.queue, letter.id, letter.at_ms, record, beside, place)) + b"\n"
+        return (
+            write(
+                _Line(
+                    relevo=__version__,
+                    queue=letter.queue,
+                    id=letter.id,
+                    died_ms=letter.at_ms,
+                    record=record,
+                    carried=beside,
+                    place=place,
+                )
+            )
+            + b"\n"
+        )
 
 
 def loading(engine: Engine, lines: Any, watch: Watch | None = None) -> Generator[Call[Any], Any, Imported]:

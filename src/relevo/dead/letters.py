@@ -10,8 +10,8 @@ from relevo.dead import replay_store as replays
 from relevo.dead.choosing import Watch, check_limit, checked, named
 from relevo.dead.deeds import discarding, restoring, retrying
 from relevo.dead.editing import editing
+from relevo.dead.error_groups import ErrorGroup, grouping
 from relevo.dead.export import Export, Imported, loading
-from relevo.dead.groups import Group, grouping
 from relevo.dead.paging import LOOKED_AT, DeadPage, DeadRow, paging
 from relevo.dead.replay import SILENT_MS, Replay
 from relevo.dead.replaying import Leading, Watcher, find, stopping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 Rows: TypeAlias = list[DeadRow]
-Groups: TypeAlias = list[Group]
+ErrorGroups: TypeAlias = list[ErrorGroup]
 Replays: TypeAlias = list[Replay]
 Args: TypeAlias = list[Any] | tuple[Any, ...]
 
@@ -93,15 +93,17 @@ class DeadLetters:
                 return Job(self._engine, id, letter.queue)
         return (yield from finding.job(self._engine, id, queue))
 
-    def groups(self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50) -> Groups:
+    def error_groups(self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50) -> ErrorGroups:
         """Letters that died alike, the largest group first: of the same error, on the same way through the code.
 
         `permanent`: only those that would fail again as they are, or (False) may go well once the cause is mended.
         """
         return self._engine.run(grouping(self._engine, queue, permanent, limit))
 
-    async def agroups(self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50) -> Groups:
-        """`groups` for async code."""
+    async def aerror_groups(
+        self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50
+    ) -> ErrorGroups:
+        """`error_groups` for async code."""
         return await self._engine.arun(grouping(self._engine, queue, permanent, limit))
 
     # acting

@@ -100,7 +100,7 @@ class Walk:
         wanted = self._wanted
         found: letters.Part = yield letters.part(
             self._engine.keys_of(stream.queue),
-            kind=wanted.group or "",
+            kind=wanted.error_group or "",
             since_ms=wanted.since_ms,
             until_ms=wanted.until_ms,
             place=stream.place,

@@ -100,7 +100,7 @@ async def resume_everywhere(desk: Desk, body: Part) -> Did[Where]:
 def _did(verb: str, part: Part | Paused, queue: str | None, answer: T, count: int, **terms: Any) -> Did[T]:
     why: dict[str, Any] = {"reason": part.reason, "until": part.ends} if isinstance(part, Paused) else {}
     deed, details = of_control(verb, queue=queue, task=part.task, tenant=part.tenant, **why)
-    return Did(answer, count, {**details, **terms}, deed=deed)
+    return Did(answer=answer, count=count, about={**details, **terms}, deed=deed)
 
 
 def _verify(desk: Desk, part: Part | Paused) -> str:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from relevo.engine.task import Task
 
 
-class JobRow(Struct, frozen=True):
+class JobRow(Struct, frozen=True, kw_only=True):
     """A job in a listing."""
 
     id: str
@@ -468,16 +468,16 @@ def _checked_reason(reason: str) -> str:
 def row_of(one: queues.Listed) -> JobRow:
     envelope, record = one.envelope, one.record
     return JobRow(
-        one.id,
-        one.state,
-        envelope.target if envelope else record.target if record else "",
-        envelope.priority if envelope else None,
-        made_ms(one.id),
-        envelope.name if envelope else None,
-        envelope.tenant if envelope else None,
-        one.due_ms if one.state is State.SCHEDULED else None,
-        record.worker if record else one.claim.worker if one.claim and one.state is State.RUNNING else "",
-        record.reason if record else "",
-        record.story.last.words if record else "",
-        record.ended_ms if record else None,
+        id=one.id,
+        state=one.state,
+        task=envelope.target if envelope else record.target if record else "",
+        priority=envelope.priority if envelope else None,
+        enqueued_ms=made_ms(one.id),
+        name=envelope.name if envelope else None,
+        tenant=envelope.tenant if envelope else None,
+        due_ms=one.due_ms if one.state is State.SCHEDULED else None,
+        worker=record.worker if record else one.claim.worker if one.claim and one.state is State.RUNNING else "",
+        reason=record.reason if record else "",
+        error=record.story.last.words if record else "",
+        ended_ms=record.ended_ms if record else None,
     )

@@ -20,7 +20,7 @@ CLEARED = 100
 _STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired")
 
 
-class QueueStats(Struct, frozen=True):
+class QueueStats(Struct, frozen=True, kw_only=True):
     """A queue in one consistent snapshot."""
 
     name: str

@@ -33,7 +33,7 @@ Names: TypeAlias = "list[str]"
 STALE_MS = 300_000
 
 
-class ScheduleInfo(Struct, frozen=True):
+class ScheduleInfo(Struct, frozen=True, kw_only=True):
     """A schedule as shown to people."""
 
     name: str
@@ -306,28 +306,28 @@ def _info(engine: Engine, standing: store.Standing, stale_before: int, now_ms: i
     when, body = schedule.when, msgspec.json.decode(schedule.body)
     written, zone = (when.expression, when.tz) if isinstance(when, Cron) else (f"{when.seconds:.12g}s", "")
     return ScheduleInfo(
-        schedule.name,
-        schedule.target,
-        schedule.queue,
-        written,
-        zone,
-        explain(when),
-        body.get("a", []),
-        body.get("k", {}),
-        schedule.priority,
-        schedule.overlap,
-        schedule.missed,
-        schedule.missed_limit,
-        schedule.jitter,
-        schedule.origin,
-        not is_named and (standing.seen_ms or 0) < stale_before,
-        None if has_ended else standing.paused_ms,
-        standing.due_ms,
-        standing.job,
-        standing.fired,
-        standing.skipped,
-        standing.dropped,
-        None if has_ended else standing.until_ms,
+        name=schedule.name,
+        task=schedule.target,
+        queue=schedule.queue,
+        when=written,
+        tz=zone,
+        words=explain(when),
+        args=body.get("a", []),
+        kwargs=body.get("k", {}),
+        priority=schedule.priority,
+        overlap=schedule.overlap,
+        missed=schedule.missed,
+        missed_limit=schedule.missed_limit,
+        jitter=schedule.jitter,
+        origin=schedule.origin,
+        stale=not is_named and (standing.seen_ms or 0) < stale_before,
+        paused_ms=None if has_ended else standing.paused_ms,
+        next_ms=standing.due_ms,
+        last_job=standing.job,
+        fired=standing.fired,
+        skipped=standing.skipped,
+        dropped=standing.dropped,
+        until_ms=None if has_ended else standing.until_ms,
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from relevo.dead.choosing import chosen, named
-from relevo.dead.groups import Group
+from relevo.dead.error_groups import ErrorGroup
 from relevo.dead.paging import DeadRow
 from relevo.dead.wanted import Filters
 from relevo.engine.handle import JobInfo
@@ -40,7 +40,7 @@ Part = Annotated[str, Meta(max_length=200)]
 COUNTED = 1000
 
 
-class Which(Struct, frozen=True, forbid_unknown_fields=True):
+class Which(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What dead letters have in common; all conditions must hold."""
 
     queue: QueueName = ""
@@ -52,7 +52,7 @@ class Which(Struct, frozen=True, forbid_unknown_fields=True):
     text: Annotated[str, Meta(max_length=200, description="a part of anything in it; for operators")] = ""
     since: Time = ""
     until: Time = ""
-    group: Annotated[str, Meta(max_length=64, description="a fingerprint, as /dead/groups gives it")] = ""
+    error_group: Annotated[str, Meta(max_length=64, description="a fingerprint, as /dead/error-groups returns it")] = ""
     permanent: bool | None = None
 
 
@@ -64,7 +64,7 @@ class Page(Which, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class OfGroups(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many groups, of which queue and kind."""
+    """How many error groups, of which queue, permanent or not."""
 
     queue: QueueName = ""
     permanent: bool | None = None
@@ -175,11 +175,11 @@ async def dlq(desk: Desk, query: Page) -> Letters:
     return await _page(desk, query)
 
 
-@get("/dead/groups")
-async def groups(desk: Desk, query: OfGroups) -> list[Group]:
+@get("/dead/error-groups")
+async def error_groups(desk: Desk, query: OfGroups) -> list[ErrorGroup]:
     """Error groups, the largest first: dead letters of the same error, on the same path through the code."""
     queue = await if_named(desk, query.queue)
-    return await desk.app.dead.agroups(queue, permanent=query.permanent, limit=query.limit)
+    return await desk.app.dead.aerror_groups(queue, permanent=query.permanent, limit=query.limit)
 
 
 @get("/dead/{id}")
@@ -197,7 +197,7 @@ async def retry(desk: Desk, body: Chosen) -> Did[Retried]:
     wanted, details = await filters(desk, body), about(body)
     watch = partial(desk.doing.tell, **details)
     count = await desk.app.dead.aretry(body.ids, all=body.all, limit=body.limit, watch=watch, **wanted)
-    return Did(Retried(count), count, details)
+    return Did(answer=Retried(count), count=count, about=details)
 
 
 @post("/dead/discard", "dead.discard", Role.ADMIN)
@@ -205,13 +205,13 @@ async def discard(desk: Desk, query: Discard, body: Chosen) -> Did[Discarded]:
     """Discard dead letters: some, those that fit, or all. They can be restored for ten minutes."""
     wanted = await filters(desk, body)
     if query.dry_run:
-        return Did(Discarded(await _how_many(desk, body, wanted), True), dry=True)
+        return Did(answer=Discarded(await _how_many(desk, body, wanted), True), dry=True)
     details = {**about(body), "undo": None if query.undo else False}
     watch = partial(desk.doing.tell, **details)
     count = await desk.app.dead.adiscard(
         body.ids, all=body.all, limit=body.limit, undo=query.undo, watch=watch, **wanted
     )
-    return Did(Discarded(count, False), count, details)
+    return Did(answer=Discarded(count, False), count=count, about=details)
 
 
 async def _how_many(desk: Desk, body: Chosen, wanted: Filters) -> int:
@@ -228,7 +228,7 @@ async def restore(desk: Desk, body: Restore) -> Did[Restored]:
     details = {"ids": body.ids and body.ids[:20], "queue": queue, "all": body.all or None}
     watch = partial(desk.doing.tell, **details)
     count = await desk.app.dead.arestore(body.ids, queue=queue, all=body.all, watch=watch)
-    return Did(Restored(count), count, details)
+    return Did(answer=Restored(count), count=count, about=details)
 
 
 @post("/dead/{id}/edit", "dead.edit")
@@ -238,7 +238,11 @@ async def edit(desk: Desk, id: str, query: OfQueue, body: Edit) -> Did[Queued]:
     refuse_hidden(body.args, body.kwargs)
     job = await desk.app.dead.aedit(id, args=body.args, kwargs=body.kwargs, queue=queue)
     changed = [name for name in ("args", "kwargs") if getattr(body, name) is not None]
-    return Did(Queued(job.id, job.queue), 1, {"id": id, "queue": job.queue, "job": job.id, "changed": changed})
+    return Did(
+        answer=Queued(job.id, job.queue),
+        count=1,
+        about={"id": id, "queue": job.queue, "job": job.id, "changed": changed},
+    )
 
 
-ROUTES = (list_all, dlq, groups, show, retry, discard, restore, edit)
+ROUTES = (list_all, dlq, error_groups, show, retry, discard, restore, edit)

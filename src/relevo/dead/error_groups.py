@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from relevo.engine.engine import Engine
 
 
-class Group(Struct, frozen=True):
+class ErrorGroup(Struct, frozen=True, kw_only=True):
     """Dead letters with one fingerprint, over all queues."""
 
     fingerprint: str
@@ -46,8 +46,8 @@ class Group(Struct, frozen=True):
 
 def grouping(
     engine: Engine, queue: str | None, permanent: bool | None, limit: int
-) -> Generator[Call[Any], Any, list[Group]]:
-    """The largest groups, of one queue or of all."""
+) -> Generator[Call[Any], Any, list[ErrorGroup]]:
+    """The largest error groups, of one queue or of all."""
     check_limit(limit, 1000)
     check_permanent(permanent)
     names = yield from listed_queues(engine, queue)
@@ -68,27 +68,27 @@ def grouping(
     return sorted(groups, key=lambda group: (-group.count, -group.last_ms, group.fingerprint))[:limit]
 
 
-def _group(kind: str, by_queue: dict[str, letters.Alike], now_ms: int) -> Group:
+def _group(kind: str, by_queue: dict[str, letters.Alike], now_ms: int) -> ErrorGroup:
     parts = by_queue.values()
     heads = [head for part in parts for head in part.newest]
     newest = max(heads, key=lambda head: head.ended_ms, default=None)
     shown = newest or next((part.head for part in parts if part.head), Record(State.DEAD))
     recent, before = sum(part.recent for part in parts), sum(part.before for part in parts)
     first_ms = min(part.first_ms or part.last_ms for part in parts)
-    return Group(
-        kind,
-        sum(part.count for part in parts),
-        shown.error,
-        shown.reason,
-        is_permanent(shown.reason),
-        first_ms,
-        max(part.last_ms for part in parts),
-        recent,
-        before,
-        trend(recent, before, is_new=first_ms > now_ms - letters.RECENT_MS),
-        tuple(sorted(by_queue)),
-        _most(head.target for head in heads),
-        _most(head.tenant for head in heads),
+    return ErrorGroup(
+        fingerprint=kind,
+        count=sum(part.count for part in parts),
+        error=shown.error,
+        reason=shown.reason,
+        permanent=is_permanent(shown.reason),
+        first_ms=first_ms,
+        last_ms=max(part.last_ms for part in parts),
+        recent=recent,
+        before=before,
+        trend=trend(recent, before, is_new=first_ms > now_ms - letters.RECENT_MS),
+        queues=tuple(sorted(by_queue)),
+        tasks=_most(head.target for head in heads),
+        tenants=_most(head.tenant for head in heads),
     )
 
 
