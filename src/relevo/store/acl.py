@@ -32,7 +32,6 @@ _PURGING = _LOOKING | {
     "upkeep/take_back_jobs",
     "upkeep/extend_lock",
     "upkeep/take_lock",
-    "upkeep/remember_position",
     "upkeep/release_lock",
     "pools/move_entity",
     "pools/fail_entity",
