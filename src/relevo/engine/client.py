@@ -84,7 +84,7 @@ class Client:
         return self._here().inbox.ends(jobs)
 
     def inbox(self) -> AsyncInbox:
-        """Where the running event loop hears of jobs."""
+        """Where the running event loop waits for jobs."""
         return self._here().inbox
 
     def ask(self, queue: QueueKeys, asked: Asked, timeout: float, send: Send) -> Coroutine[Any, Any, Record | None]:

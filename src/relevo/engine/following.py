@@ -113,10 +113,10 @@ def _latest(queue: str, seen: jobs.Seen) -> JobEvent | None:
     text = seen.notes.get("progress")
     if not text or seen.state.has_ended:
         return None
-    said = msgspec.json.decode(text)
+    latest = msgspec.json.decode(text)
     task = seen.envelope.target if seen.envelope else ""
     return JobEvent(
-        kind="progress", job=seen.id, queue=queue, task=task, fraction=said["fraction"], message=said["message"]
+        kind="progress", job=seen.id, queue=queue, task=task, fraction=latest["fraction"], message=latest["message"]
     )
 
 

@@ -124,7 +124,7 @@ class AsyncInbox:
 
     @property
     def channel(self) -> bytes:
-        """Where this process hears."""
+        """The channel of this process."""
         return self._channel
 
     async def ready(self) -> None:

@@ -30,9 +30,8 @@ _LOOKING = {
 _PURGING = _LOOKING | {
     "upkeep/purge_jobs",
     "upkeep/take_back_jobs",
-    "upkeep/extend_lock",
-    "upkeep/take_lock",
-    "upkeep/release_lock",
+    "engine/lead",
+    "engine/remember",
     "pools/move_entity",
     "pools/fail_entity",
     "pools/remove_entity",

@@ -40,7 +40,7 @@ class EventSender:
         self._loop = asyncio.get_running_loop()
         self._events: list[JobEvent] = []
         self._sending: asyncio.Task[None] | None = None
-        #: Task and attempt of jobs whose end is not told yet.
+        #: Task and attempt of jobs that have ended and are not settled yet.
         self._settling: dict[str, tuple[str, int]] = {}
         #: What of their output was published.
         self._told: dict[str, str] = {}
@@ -68,16 +68,16 @@ class EventSender:
             self._told[run.held.id] = text
             new = text[len(before) :] if text.startswith(before) else text
             self._add(self._of(run, "logs", text=new))
-        said = run.context._progress
-        if said is not None and said != run.told_progress:
-            self._add(self._of(run, "progress", fraction=said[0], message=said[1]))
+        latest = run.context._progress
+        if latest is not None and latest != run.told_progress:
+            self._add(self._of(run, "progress", fraction=latest[0], message=latest[1]))
 
     def settling(self, held: Held) -> None:
-        """What became of a job is told by the next turn."""
+        """What became of a job is settled by the next turn."""
         self._settling[held.id] = (held.envelope.target if held.envelope else "", len(held.story.attempts) + 1)
 
     def settled(self, part: Settled, refused: Iterable[bytes], now_ms: int) -> None:
-        """A turn has told these ends."""
+        """A turn has settled these."""
         no = {id.decode() for id in refused}
         for id in (*part.plain, *part.kept):
             self._end(str(id), State.DONE, now_ms, no)
@@ -139,7 +139,7 @@ class EventSender:
                 part = self._events[:TOGETHER]
                 del self._events[:TOGETHER]
                 await self._ask(publish(self._keys, part))
-        except StoreError as error:  # events are told once: those who watch see where jobs are when it is back
+        except StoreError as error:  # events are sent once; who watches sees where jobs are when the server is back
             log.debug("%s: events: %s", self._queue, error)
         finally:
             if not self.is_on:
