@@ -42,6 +42,7 @@ from relevo.text.durations import Duration
 from relevo.upkeep.duty import duties as upkeep_duties
 from relevo.upkeep.purge import purging
 from relevo.upkeep.report import UpkeepReport
+from relevo.upkeep.rules import check_declared
 from relevo.upkeep.sweeping import sweeping
 from relevo.workflows.finding import own_workflow
 from relevo.workflows.finding import workflow as workflow_of
@@ -294,7 +295,10 @@ class Relevo:
         """
         if states is None and still_there is None and data_ttl is None:
             return pool_of(self.engine, name)
-        pool = self.engine.part(Pools).declared[name] = Pool(self.engine, name, states, still_there, data_ttl)
+        pool = Pool(self.engine, name, states, still_there, data_ttl)
+        if pool.states:
+            check_declared(self.settings.purge_ages, name, pool.states)
+        self.engine.part(Pools).declared[name] = pool
         return pool
 
     def pools(self) -> list[str]:

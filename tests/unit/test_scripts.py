@@ -51,6 +51,7 @@ from relevo.engine.push import NewJob, push_plain, push_rich
 from relevo.engine.workers import WorkerInfo
 from relevo.health import store as health
 from relevo.health import vitals_store as vitals
+from relevo.health.pool_vitals import pool_vitals
 from relevo.health.status import Health, Status
 from relevo.limits import store as limits
 from relevo.metrics import timing_store as timings
@@ -199,7 +200,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (pools.amend(KEYS, "vm", {"a": b"1", "b": b""}), 4),
     (pools.roll(KEYS, "vms", "ready", 0, 0, 1), 0),
     (pools.census(KEYS), 0),
-    (pools.muster(KEYS, "vms", "shop:actions:pool:vms", stuck_ms=1), 0),
+    (pool_vitals(KEYS, "vms", "shop:actions:pool:vms", stuck_ms=1), 0),
     (pools.readmit(KEYS, ID, "vm", "ready", 1, {"a": b"1"}), 2),
     (pools.unplaced(KEYS, 1, 0), 0),
     (pools.lapse(KEYS, "vm", pools.Only(1, 2), 1), 0),
