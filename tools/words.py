@@ -15,7 +15,7 @@ WORDS = (
     *("nobody", "somebody", "everybody", "anybody", "whoever", "stranger", "strangers"),
     *("told", "said", "hears", "heeds", "obey", "obeys", "vouch", "vouches", "goodbye"),
     *("believe", "believes", "believed", "mend", "mends", "mended", "worked off"),
-    *("meanwhile", "of late", "thereby", "whereupon", "for ever"),
+    *("meanwhile", "of late", "thereby", "whereupon"),
 )
 WHERE = ("src", "docs")
 ENDINGS = (".py", ".lua", ".md")
