@@ -196,7 +196,7 @@ class Relevo:
         """A service of the bus, to serve its actions or to send messages as it: `app.service("embedding")`.
 
         `context` is a queue of its own beside the service's others, for a tenant or a session that must be apart.
-        `keep_events`: how long what it publishes can be heard again by those who `replay` it.
+        `keep_events`: how long its events are kept for subscribers that `catch_up`.
         """
         return Service(self.engine, name, context, keep_events)
 
