@@ -58,11 +58,11 @@ def edges_of(text: str) -> list[Edge]:
 
 
 class Report(Struct, frozen=True, gc=False):
-    """The end of one parent, for one child."""
+    """What one child is notified of about one parent."""
 
     child: str
     parent: str
-    #: Grows with every end and revival of the parent; a report with a lower number than the last one is ignored.
+    #: Grows with every end and revival of the parent: a number not above the last one received is ignored.
     number: int
     state: str
     policy: str = "c"
@@ -99,7 +99,7 @@ class OutboxMessage(Struct, frozen=True):
                 ),
             )
             for edge in self.edges
-            if self.state != "discarded" or edge.policy == "w"  # the others need no further report
+            if self.state != "discarded" or edge.policy == "w"  # the others need no further notice
         ]
 
     def _input(self, edge: Edge, taken: bytes) -> bytes:
