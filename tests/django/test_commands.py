@@ -15,6 +15,7 @@ from relevo import State
 from relevo.cli.main import COMMANDS
 from relevo.django.maintenance import RetryFailedJobs, TaskQueueCleanup
 from relevo.django.site_app import SiteApp
+from relevo.engine.workers import roll
 from relevo.errors import OptionError
 from relevo.testing import bind
 from tests.django.shop import tasks
@@ -42,6 +43,10 @@ def called(name: str, *arguments: str, code: int = 0, **options: Any) -> str:
     else:
         call_command(name, *arguments, stdout=out, **options)
     return out.getvalue()
+
+
+def now_ms(shop: SiteApp) -> int:
+    return shop.engine.run(shop.engine.now_ms())
 
 
 class TestRelevo:
@@ -93,7 +98,8 @@ class TestPeriodicTasks:
 class TestStatus:
     def test_fine(self, shop: SiteApp) -> None:
         with working(shop):
-            eventually(lambda: "Workers: 1" in called("redis_queue_status"), what="a worker", errors=(SystemExit,))
+            eventually(lambda: shop.engine.run(roll(shop.engine.keys, now_ms(shop)))[0], what="a worker")
+            assert "Workers: 1" in called("redis_queue_status")
 
     def test_no_worker(self, shop: SiteApp) -> None:
         for n in range(7):

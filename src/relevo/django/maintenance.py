@@ -22,7 +22,7 @@ def TaskQueueCleanup(days: float = 7, *, dry_run: bool = False) -> int:  # noqa:
 
     They end by themselves, too, after `result_ttl` or `failure_ttl`.
     """
-    if not isinstance(days, int | float) or isinstance(days, bool) or days < 0:
+    if type(days) not in (int, float) or days < 0:
         raise OptionError(f"days: a number from 0 is needed, found {days!r:.80}")
     return clean_up(older_than=days * 86_400, dry_run=dry_run)
 

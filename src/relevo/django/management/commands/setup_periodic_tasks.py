@@ -26,9 +26,9 @@ class Command(BaseCommand):
         with errors_as_lines():
             app.engine.run(registering_all(app.engine))
             for one in app.schedules.list():
-                due = (
-                    "no next run"
-                    if one.next_ms is None
-                    else f"next {localtime(datetime.fromtimestamp(one.next_ms / 1000, UTC)):%c}"
-                )
-                self.stdout.write(f"{one.name}: {one.task}, {one.words}, priority {one.priority}, {due}")
+                line = f"{one.name}: {one.task}, {one.words}, priority {one.priority}, next {_time(one.next_ms)}"
+                self.stdout.write(line)
+
+
+def _time(ms: int | None) -> str:
+    return "never" if ms is None else f"{localtime(datetime.fromtimestamp(ms / 1000, UTC)):%Y-%m-%d %H:%M}"
