@@ -210,6 +210,7 @@ CALLS: list[tuple[Call[Any], int]] = [
 def code_of(name: str) -> str:
     """A script with its includes as its files spell it, without its header, its guard and comments."""
     text = script(name).text.decode().partition("]]")[2]
+    text = text.replace("KEYS[1] .. ", "")  # of `-- @spell`
     text = text.replace("local server = redis.pcall", "")  # a note of a fault may fail
     return re.sub(r"(?<![\w.])call\(", "redis.call(", re.sub(r"--.*", "", text))
 

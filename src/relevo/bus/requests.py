@@ -138,7 +138,7 @@ class Request:
         return True
 
     def _verify(self, record: Record) -> str:
-        """What is wrong with what the answer says; '': it is believed."""
+        """What is wrong with the signature of an answer; '': nothing."""
         signer = self._keys.signer
         return "" if signer is None else verify_record(signer, self._owner, record)
 

@@ -8,7 +8,7 @@
 --   keep    ms its record is kept when it fails
 --   prefer, else, interim, task   of a callback, see bus/store_callback.lua; its other end is the letter <id>.late
 --   s:<name>, p:<name>   checkpoints of a job that has begun: results of its steps, positions of its loops
---   h:<parent>  number, open, bad, state, when: what was heard last of a parent. An older number is old news.
+--   h:<parent>  number, open, bad, state, when: the last message about a parent. An older number is ignored.
 -- A policy in capitals is that of a member that joined later: its word counts only if it was announced (workflows/announce_members.lua).
 -- What comes twice, late or in another order ends the same; only what was let go is not called back.
 
@@ -44,7 +44,7 @@ local function hear(child, parent, number, state, policy, index, input)
   if policy == 'b' and (known[2] == '0' or state == 'revived') then return nil end
   local last, was_open, was_bad, was = string.match(known[4] or '', '^(%d+) (%d) (%d) (%a+)')
   if policy == 'f' and state ~= 'done' and state ~= 'revived' then
-    -- That it failed once is enough, also if it was retried and went well before the word of it came.
+    -- That it failed once is enough, also if it was retried and succeeded before the message about it came.
     if was and was ~= 'done' and was ~= 'revived' then return nil end
   else
     if last and was ~= 'expected' and tonumber(last) >= tonumber(number) then return nil end
