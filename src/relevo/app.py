@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from relevo.audit.trail import Audit
@@ -15,7 +15,10 @@ from relevo.codec.forms import Codec
 from relevo.dead.letters import DeadLetters
 from relevo.engine import finding
 from relevo.engine.engine import Engine
+from relevo.engine.following import checked as checked_filters
+from relevo.engine.following import events_of_app
 from relevo.engine.handle import Job
+from relevo.engine.job_events import JobEvent, Kind
 from relevo.engine.lists import listed_pools, listed_queues
 from relevo.engine.options import ONE_JOB_ONLY, changed
 from relevo.engine.pauses import Pause, Until
@@ -26,7 +29,9 @@ from relevo.health.duty import duties as health_duties
 from relevo.health.gathering import alook, look
 from relevo.health.gathering import cached as cached_health
 from relevo.health.status import Health
+from relevo.limits import code_limits
 from relevo.limits.breaker_observer import BreakerObserver
+from relevo.limits.code_limits import CodeLimits
 from relevo.pools.pool import Pool, Pools, StillThere, pool_of
 from relevo.queues.pauses_in_app import all_pauses, pausing, resuming
 from relevo.queues.queue import Queue
@@ -71,7 +76,7 @@ class Relevo:
         self.engine.built_in[GATHER] = Task(self.engine, gather, GATHER, self.engine.default_options)
         for feature in (Bus, Pools):
             self.engine.part(feature)
-        self.engine.duties += [schedule_duties, bus_duties, health_duties, upkeep_duties]
+        self.engine.duties += [schedule_duties, code_limits.duties, bus_duties, health_duties, upkeep_duties]
         self.engine.observers += [MessageObserver, BreakerObserver]
 
     @property
@@ -110,7 +115,8 @@ class Relevo:
 
         Its name is `module.function` unless `name` says otherwise; workers find it by that name, so it must be the
         same where jobs are made and where they run. With `cron="30 2 * * *", tz="Europe/Madrid"` or `every="10s"`
-        workers run it by the clock; `schedule` lists the other options.
+        workers run it by the clock; `schedule` lists the other options. `concurrency=5, rate="10/s"` are the defaults
+        of its limits, which operators can change.
         """
         if func is not None:
             return self._register(func, name, options)
@@ -121,10 +127,12 @@ class Relevo:
             raise TargetError(f"@app.task needs a function, found {func!r:.80}")
         if isinstance(func, Task):
             raise TargetError(f"{func.target} is a task already; change its options with .using(…)")
+        options = dict(options)  # a decorator may be used for several functions
         target = f"{module_of(func)}.{own_name(func)}" if name is None else name
         if not is_task_name(target):
             raise TargetError(f"a task's name is text without colons and spaces, found {target!r:.80}")
         times = {option: options.pop(option) for option in TIMES & options.keys()}
+        limit = code_limits.taken(options)
         before = self.tasks.get(target)
         if before is not None and getattr(before.func, "__qualname__", "") != getattr(func, "__qualname__", ""):
             raise ConfigurationError(f"two tasks are called {target!r}: give one of them another name=")
@@ -132,6 +140,7 @@ class Relevo:
         task = self.engine.task_class(self.engine, func, target, chosen)
         if times:
             self.engine.part(Timetable).named[target] = described(self.engine, target, task, times, "code")
+        self.engine.part(CodeLimits).add(task.options.queue, target, limit)
         self.tasks[target] = task
         return task
 
@@ -187,7 +196,7 @@ class Relevo:
         """A service of the bus, to serve its actions or to send messages as it: `app.service("embedding")`.
 
         `context` is a queue of its own beside the service's others, for a tenant or a session that must be apart.
-        `keep_events`: how long what it publishes can be heard again by those who `replay` it.
+        `keep_events`: how long its events are kept for subscribers that `catch_up`.
         """
         return Service(self.engine, name, context, keep_events)
 
@@ -305,6 +314,18 @@ class Relevo:
     async def apools(self) -> list[str]:
         """`pools` for async code."""
         return await self.engine.arun(listed_pools(self.engine))
+
+    def events(
+        self, *, queue: str | None = None, task: str | Task[..., Any] | None = None, kinds: Iterable[Kind] = ()
+    ) -> AsyncGenerator[JobEvent, None]:
+        """What happens to jobs from now on: started, progress, logs, retried, ended. Nothing is polled or kept.
+
+        Of all queues and tasks, or of one. `kinds`: only these.
+
+        >>> async for event in app.events(kinds=["ended"]):      # doctest: +SKIP
+        ...     print(event.task, event.state)
+        """
+        return events_of_app(self.engine, *checked_filters(self.engine, queue, task, kinds))
 
     def job(self, id: str, *, queue: str | None = None) -> Job[Any]:
         """A job by its id; without `queue`, the app's queues are asked, and then the others of the bus.
