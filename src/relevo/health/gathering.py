@@ -38,7 +38,7 @@ from relevo.health.thresholds import limits_of
 from relevo.health.vitals import PoolVitals, Vitals
 from relevo.health.vitals_store import keep_minute, vitals
 from relevo.pools.pool import pool_of
-from relevo.pools.store import muster
+from relevo.pools.store import measure_pool
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.store.server_facts import Memory, memory
 
@@ -179,7 +179,7 @@ def judged_pools(engine: Engine, before: Mapping[str, Mapping[str, Status]]) -> 
     found = [pool_of(engine, name) for name in (yield from listed_pools(engine))]
     limits = {pool.queue: limits_of(engine.settings.health_limits, pool.queue) for pool in found}
     looks: list[PoolVitals] = yield Ahead(
-        muster(pool.keys, pool.name, pool.queue, stuck_ms=limits[pool.queue].stuck_ms) for pool in found
+        measure_pool(pool.keys, pool.name, pool.queue, stuck_ms=limits[pool.queue].stuck_ms) for pool in found
     )
     judged = [(look, judge_pool(look, limits[look.queue], before=before.get(look.queue))) for look in looks]
     return [PoolHealth(look.name, worst(one.status for one in why), why, look) for look, why in judged]

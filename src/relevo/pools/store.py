@@ -97,7 +97,7 @@ def _outcome(reply: list[Any]) -> tuple[int, str]:
     return reply[0], reply[1].decode()
 
 
-def admit(pool: QueueKeys, id: str, state: str, metadata: Mapping[str, bytes]) -> Call[int]:
+def add_entity(pool: QueueKeys, id: str, state: str, metadata: Mapping[str, bytes]) -> Call[int]:
     """Put an entity into a state: 1 done, 0 the pool has it, -1 too many states."""
     script = pool.script("pools/add_entity")
     args: list[Argument] = [KEEP_MS, id, state, MOST_STATES, *_pairs(metadata)]
@@ -105,7 +105,7 @@ def admit(pool: QueueKeys, id: str, state: str, metadata: Mapping[str, bytes]) -
     return Call(args, int, script, pool.of(script), repeatable=False)
 
 
-def shift(
+def move_entity(
     pool: QueueKeys, id: str, from_: str, to: str, metadata: Mapping[str, bytes], only: Only | None = None
 ) -> Call[tuple[int, str]]:
     """Move an entity: 1 done, 0 it is not in `from_`, -1 too many states, -3 too many fields; and its state."""
@@ -132,7 +132,7 @@ class Keeping(Struct, frozen=True):
     dead_max: int
 
 
-def expel(
+def fail_entity(
     pool: QueueKeys,
     name: str,
     id: str,
@@ -161,14 +161,16 @@ def expel(
     return Call(args, _outcome, script, pool.of(script), repeatable=False)
 
 
-def oust(pool: QueueKeys, id: str, from_: str, data_ms: int, only: Only | None = None) -> Call[tuple[int, str]]:
+def remove_entity(
+    pool: QueueKeys, id: str, from_: str, data_ms: int, only: Only | None = None
+) -> Call[tuple[int, str]]:
     """Take an entity out of its pool: 1 done, 0 it is not in `from_`; and its state."""
     script = pool.script("pools/remove_entity")
     args: list[Argument] = [KEEP_MS, id, from_, *_conditions(only), data_ms]
     return Call(args, _outcome, script, pool.of(script), repeatable=False)
 
 
-def amend(pool: QueueKeys, id: str, metadata: Mapping[str, bytes]) -> Call[int]:
+def update_entity(pool: QueueKeys, id: str, metadata: Mapping[str, bytes]) -> Call[int]:
     """Change the metadata of an entity: 1 done, 0 the pool does not have it, -3 too many fields."""
     script = pool.script("pools/update_entity")
     return Call([id, MOST_FIELDS, *_pairs(metadata)], int, script, pool.of(script))
@@ -183,7 +185,7 @@ def look(pool: QueueKeys, name: str, id: str) -> Call[Entity | None]:
     return Call([b"HGETALL", pool.own("entity", id)], decode)
 
 
-def roll(pool: QueueKeys, name: str, state: str, older_ms: int, offset: int, limit: int) -> Call[list[Entity]]:
+def list_entities(pool: QueueKeys, name: str, state: str, older_ms: int, offset: int, limit: int) -> Call[list[Entity]]:
     """A page of the entities in a state, longest in it first."""
     script = pool.script("pools/list_entities")
 
@@ -194,7 +196,7 @@ def roll(pool: QueueKeys, name: str, state: str, older_ms: int, offset: int, lim
     return Call([state, older_ms, offset, limit], decode, script, pool.of(script))
 
 
-def muster(pool: QueueKeys, name: str, queue: str, *, stuck_ms: int) -> Call[PoolVitals]:
+def measure_pool(pool: QueueKeys, name: str, queue: str, *, stuck_ms: int) -> Call[PoolVitals]:
     """The health of a pool."""
     script = pool.script("pools/measure_pool")
 
@@ -214,7 +216,7 @@ def muster(pool: QueueKeys, name: str, queue: str, *, stuck_ms: int) -> Call[Poo
     return Call([stuck_ms, RECENT_MS, SAMPLE, MOST_STATES], decode, script, pool.of(script))
 
 
-def census(pool: QueueKeys) -> Call[Census]:
+def count_entities(pool: QueueKeys) -> Call[Census]:
     """How many entities are in each state."""
     script = pool.script("pools/count_entities")
 
@@ -225,7 +227,7 @@ def census(pool: QueueKeys) -> Call[Census]:
     return Call([MOST_STATES], decode, script, pool.of(script))
 
 
-def readmit(
+def revive_entity(
     pool: QueueKeys, letter: str, id: str, state: str, retries: int, metadata: Mapping[str, bytes]
 ) -> Call[int]:
     """Revive an entity from its dead letter: 1 done, 0 no such dead letter, -1 too many states, -2 id taken."""
@@ -234,10 +236,10 @@ def readmit(
     return Call(args, int, script, pool.of(script), again=6)
 
 
-def come_back(pool: QueueKeys, letter: str, record: Record, body: Body, to: str | None = None) -> Call[int]:
-    """`readmit` with what a dead letter holds: into the state that the entity came from, or another."""
+def revive_letter(pool: QueueKeys, letter: str, record: Record, body: Body, to: str | None = None) -> Call[int]:
+    """`revive_entity` from what a dead letter holds: into the state that the entity came from, or another."""
     metadata = {name: bytes(value) for name, value in body.metadata.items()}
-    return readmit(pool, letter, body.entity, to or record.queue_from, record.runs + 1, metadata)
+    return revive_entity(pool, letter, body.entity, to or record.queue_from, record.runs + 1, metadata)
 
 
 class Stray(Struct, frozen=True):
@@ -248,7 +250,7 @@ class Stray(Struct, frozen=True):
     bytes: int
 
 
-def unplaced(pool: QueueKeys, before_ms: int, offset: int) -> Call[tuple[int, list[Stray]]]:
+def find_unplaced(pool: QueueKeys, before_ms: int, offset: int) -> Call[tuple[int, list[Stray]]]:
     """How many entities were scanned, and those among them that are in no state."""
     script = pool.script("pools/find_unplaced")
 
@@ -259,7 +261,7 @@ def unplaced(pool: QueueKeys, before_ms: int, offset: int) -> Call[tuple[int, li
     return Call([before_ms, offset, PART], decode, script, pool.of(script))
 
 
-def lapse(pool: QueueKeys, id: str, only: Only, data_ms: int) -> Call[bool]:
+def expire_entity(pool: QueueKeys, id: str, only: Only, data_ms: int) -> Call[bool]:
     """Let the metadata of an entity in no state expire: whether it is still in none."""
     script = pool.script("pools/expire_entity")
     return Call([KEEP_MS, id, only.since_ms, only.older_ms, data_ms], bool, script, pool.of(script))
