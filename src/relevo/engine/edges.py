@@ -58,11 +58,11 @@ def edges_of(text: str) -> list[Edge]:
 
 
 class Report(Struct, frozen=True, gc=False):
-    """What one child is to hear of one parent."""
+    """What one child is notified of about one parent."""
 
     child: str
     parent: str
-    #: Grows with every end and revival of the parent: older news than the last heard is no news.
+    #: Grows with every end and revival of the parent: a number not above the last one received is ignored.
     number: int
     state: str
     policy: str = "c"
@@ -99,7 +99,7 @@ class Letter(Struct, frozen=True):
                 ),
             )
             for edge in self.edges
-            if self.state != "discarded" or edge.policy == "w"  # the others have heard all they need
+            if self.state != "discarded" or edge.policy == "w"  # the others need no further notice
         ]
 
     def _input(self, edge: Edge, taken: bytes) -> bytes:

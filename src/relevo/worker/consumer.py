@@ -44,6 +44,7 @@ from relevo.store.plan import Call
 from relevo.store.replies import SlotMoving
 from relevo.text.names import known_as
 from relevo.worker import kill_points as faults
+from relevo.worker.event_sender import EventSender
 from relevo.worker.outbox_carrier import OutboxCarrier
 from relevo.worker.run import Run
 from relevo.worker.server_clock import ServerClock, repair
@@ -111,6 +112,7 @@ class Consumer:
         self._clock = ServerClock()
         self._repair: asyncio.Task[None] | None = None
         self.outbox = OutboxCarrier(engine, queue, driver, self._errands_done)
+        self.events = EventSender(self.keys, queue, worker.id, driver)
         #: how long its jobs waited and ran
         self.timings = Timings(engine.keys_of(known_as(queue)))
         #: jobs that are offered to other workers: why, and what becomes of them if none takes them
@@ -156,6 +158,8 @@ class Consumer:
                 self.gathering[id] = self._loop.create_task(self._take_late(held), name=f"relevo late {id}")
         elif kind == b"c":
             self._runner.cancel(self, message[1:].decode())
+        elif kind == b"w":
+            self.events.called()
         else:
             self._is_called = True
         self._kick.set()
@@ -172,6 +176,7 @@ class Consumer:
     async def run(self) -> None:
         """Ask and settle until the worker stops."""
         worker = self._worker
+        self.events.look()
         while True:
             # A retry that goes back may be due before the time we rest for: then ask as well, to learn when to wake.
             # No more than a turn gives: fewer than we asked for must mean that the queue is empty, and nothing else.
@@ -180,6 +185,7 @@ class Consumer:
             if not want and not len(part):
                 if worker.is_drained and not worker.in_hand:
                     await self.outbox.finish()
+                    await self.events.finish()
                     return
                 worker.consumer_is_quiet()
                 await self._sleep()
@@ -254,6 +260,8 @@ class Consumer:
             observer.after_turn()
         if self._offered:
             self._refuse_unwanted(part, found)
+        if self.events.is_on:
+            self.events.settled(part, found.refused, found.now_ms)
         if found.refused:
             # After a lost reply the first telling may have counted; else somebody else has the job now.
             log.warning("%s: the outcome of %d jobs came too late and was refused", self.queue, len(found.refused))
@@ -274,7 +282,7 @@ class Consumer:
         return found
 
     async def _away(self, error: StoreError) -> None:
-        """The server is away: said once, waited with jitter, tried for ever."""
+        """The server is away: log it once, wait with jitter, try again without end."""
         if not self._away_since:
             self._away_since = time.monotonic()
             log.warning("%s: %s; trying again until it is back", self.queue, error)
@@ -420,6 +428,8 @@ class Consumer:
             self._runner.heed(self, part, renewed.lost, renewed.cancelled)
 
     def _conclude(self, held: Held, happened: Happened, result: bytes = b"", not_kept: str = "") -> Outcome:
+        if self.events.is_on:
+            self.events.settling(held)
         now_ms = self.now_ms()
         policy, terms = self._worker.engine.terms_of(held.envelope, self.queue)
         outcome = decide(held.story, happened, policy, now_ms, random.random())
@@ -448,6 +458,8 @@ class Consumer:
     def conclude(self, run: Run, happened: Happened, result: bytes = b"", not_kept: str = "") -> Outcome | None:
         """Settle a run. The short way for the many that simply went well."""
         held = run.held
+        if self.events.is_on:
+            self.events.settling(held)
         envelope = held.envelope
         if (
             isinstance(happened, Returned)
@@ -504,10 +516,15 @@ class Consumer:
 
     def note(self, run: Run) -> None:
         """Write down, with the next turn, what a running job printed and how far it is, as far as that is new."""
-        self._note(run, run.capture.text() if run.capture.changed else "", run.held.token)
+        text = run.capture.text() if run.capture.changed else ""
+        if self.events.is_on:
+            self.events.noted(run, text)
+        self._note(run, text, run.held.token)
 
     def note_end(self, run: Run, text: str, *, ended_well: bool) -> None:
         """The same for one that has just ended. `ended_well`: in the short way, so that its record is not shortened."""
+        if self.events.is_on:
+            self.events.noted(run, text)
         if not ended_well:
             self._note(run, text, "")
         elif run.result_ttl > 0:

@@ -75,6 +75,8 @@ class Runner:
                 run.deadline = min(run.deadline, run.context.deadline_at)
         if self.ledger is not None:
             run.cell = self.ledger.write(run.consumer.number, run.held.token, run.held.id, now, run.deadline)
+        if run.consumer.events.is_on:
+            run.consumer.events.started(run)
         if self._telemetry is not None:
             run.span = begin_span(self._telemetry, run)
         if faults.ACTIVE:
