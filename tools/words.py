@@ -14,12 +14,13 @@ HERE = Path(__file__).parents[1]
 WORDS = (
     *("nobody", "somebody", "everybody", "anybody", "whoever", "stranger", "strangers"),
     *("told", "said", "hears", "heeds", "obey", "obeys", "vouch", "vouches", "goodbye"),
+    *("believe", "believes", "believed", "mend", "mends", "mended", "worked off"),
     *("meanwhile", "of late", "thereby", "whereupon"),
 )
 WHERE = ("src", "docs")
 ENDINGS = (".py", ".lua", ".md")
 #: Lines that hold one of them. Lower it with each change that rewrites some.
-BUDGET = 52
+BUDGET = 50
 
 _PATTERN = re.compile(rf"\b({'|'.join(WORDS)})\b", re.IGNORECASE)
 

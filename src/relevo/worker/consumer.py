@@ -282,7 +282,7 @@ class Consumer:
         return found
 
     async def _away(self, error: StoreError) -> None:
-        """The server is away: said once, waited with jitter, tried for ever."""
+        """The server is away: log it once, wait with jitter, try again without end."""
         if not self._away_since:
             self._away_since = time.monotonic()
             log.warning("%s: %s; trying again until it is back", self.queue, error)
