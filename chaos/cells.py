@@ -191,7 +191,7 @@ def poison(site: Site, _server: Server, chance: random.Random) -> float:
     site.unsure.add(1)
     crashed = _start_of(site, 1).when
     ended = max(site.wait_effect("end", n).when for n in neighbours)
-    eventually(lambda: culprit.status() is State.DEAD, what="the culprit is found")
+    eventually(lambda: culprit.state() is State.DEAD, what="the culprit is found")
     return ended - crashed
 
 

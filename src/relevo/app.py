@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from relevo.audit.trail import Audit
 from relevo.bus.bus import Bus
-from relevo.bus.conversations import Conversations
+from relevo.bus.conversation_api import Conversations
 from relevo.bus.duties import duties as bus_duties
 from relevo.bus.message_observer import MessageObserver
 from relevo.bus.service import Service
-from relevo.bus.span import Span
-from relevo.bus.tracing import tracing
 from relevo.codec.forms import Codec
 from relevo.dead.letters import DeadLetters
 from relevo.engine import finding
@@ -24,21 +21,20 @@ from relevo.engine.options import ONE_JOB_ONLY, changed
 from relevo.engine.pauses import Pause, Until
 from relevo.engine.targets import is_task_name, module_of, own_name
 from relevo.engine.task import Task
-from relevo.errors import ConfigurationError, OptionError, StoreError, TargetError
+from relevo.errors import ConfigurationError, OptionError, TargetError
 from relevo.health.duty import duties as health_duties
+from relevo.health.gathering import alook, look
 from relevo.health.gathering import cached as cached_health
-from relevo.health.gathering import gathering, keeping
 from relevo.health.status import Health
 from relevo.limits.breaker_observer import BreakerObserver
 from relevo.pools.pool import Pool, Pools, StillThere, pool_of
 from relevo.queues.pauses_in_app import all_pauses, pausing, resuming
 from relevo.queues.queue import Queue
 from relevo.schedules.duty import duties as schedule_duties
-from relevo.schedules.firing import Timetable, described, registering
-from relevo.schedules.handle import Schedule, Schedules
+from relevo.schedules.firing import Timetable, described
+from relevo.schedules.handle import Schedule, Schedules, scheduling
 from relevo.schedules.schedule import TIMES
 from relevo.settings import Settings, load
-from relevo.store.plan import Call
 from relevo.text.durations import Duration
 from relevo.upkeep.duty import duties as upkeep_duties
 from relevo.upkeep.purge import purging
@@ -47,7 +43,7 @@ from relevo.upkeep.sweeping import sweeping
 from relevo.workflows.finding import own_workflow
 from relevo.workflows.finding import workflow as workflow_of
 from relevo.workflows.steps import Step
-from relevo.workflows.storing import GATHER
+from relevo.workflows.storing import GATHER, gather
 from relevo.workflows.workflow import Workflow
 
 P = ParamSpec("P")
@@ -71,7 +67,7 @@ class Relevo:
             raise OptionError(f'an app needs a name of its own, such as Relevo("shop"), found {name!r}')
         clock_key = settings.pop("_clock_key", "")
         self.engine = Engine(name, load(arguments=settings), clock_key)
-        self.engine.built_in[GATHER] = Task(self.engine, _gather, GATHER, self.engine.default_options)
+        self.engine.built_in[GATHER] = Task(self.engine, gather, GATHER, self.engine.default_options)
         for feature in (Bus, Pools):
             self.engine.part(feature)
         self.engine.duties += [schedule_duties, bus_duties, health_duties, upkeep_duties]
@@ -91,13 +87,6 @@ class Relevo:
     def tasks(self) -> dict[str, Task[..., Any]]:
         """The registered tasks by their names."""
         return self.engine.tasks
-
-    def rebound(self, *, clock_key: str = "", **settings: Any) -> AbstractContextManager[None]:
-        """Another server or other names for a while: `with app.rebound(url=…, prefix=…):`. For tests.
-
-        Tasks, queues and jobs made before follow. No other code may use the app meanwhile.
-        """
-        return self.engine.rebound(clock_key=clock_key, **settings)
 
     def __repr__(self) -> str:
         return f"<Relevo {self.name} in {self.settings.env}, {len(self.tasks)} tasks>"
@@ -120,7 +109,7 @@ class Relevo:
 
         Its name is `module.function` unless `name` says otherwise; workers find it by that name, so it must be the
         same where jobs are made and where they run. With `cron="30 2 * * *", tz="Europe/Madrid"` or `every="10s"`
-        workers run it by the clock; see `schedule` for what else can be said about that.
+        workers run it by the clock; `schedule` lists the other options.
         """
         if func is not None:
             return self._register(func, name, options)
@@ -203,11 +192,11 @@ class Relevo:
 
     @property
     def conversations(self) -> Conversations:
-        """What was made on behalf of each request of the bus: list it, clean it up, count it."""
+        """What was made on behalf of each request of the bus: list, trace, clean up and count it."""
         return Conversations(self.engine)
 
     def sweep(self, *, dry_run: bool = True) -> UpkeepReport:
-        """Find what nobody serves or uses any more, and with `dry_run=False` remove it. Workers do so by themselves."""
+        """Find what is no longer served or used, and with `dry_run=False` remove it. Workers do so by themselves."""
         return self.engine.run(sweeping(self.engine, dry_run=dry_run))
 
     async def asweep(self, *, dry_run: bool = True) -> UpkeepReport:
@@ -229,14 +218,6 @@ class Relevo:
     ) -> UpkeepReport:
         """`purge` for async code."""
         return await self.engine.arun(purging(self.engine, dry_run=dry_run, queue=queue, watch=watch))
-
-    def trace(self, id: str) -> list[Span]:
-        """The way of an operation through all services, by its correlation id, task, or the id of a message."""
-        return self.engine.run(tracing(self.engine, id))
-
-    async def atrace(self, id: str) -> list[Span]:
-        """`trace` for async code."""
-        return await self.engine.arun(tracing(self.engine, id))
 
     # jobs and queues
     def queue(self, name: str | None = None) -> Queue:
@@ -304,7 +285,7 @@ class Relevo:
     ) -> Pool:
         """A pool by its name: entities with metadata in named states, such as machines that are pending or ready.
 
-        What is said here once counts wherever this app names the pool. `states`: no others are taken. `still_there`:
+        These options hold wherever this app names the pool. `states`: no others are taken. `still_there`:
         asked by the purge, of what is in a state for too long, whether it still exists. `data_ttl`: how long what is
         known of an entity is kept once it left all states (default: `failure_ttl`).
         """
@@ -349,7 +330,7 @@ class Relevo:
     def schedule(
         self, name: str, call: Task[..., Any] | Step[Any, Any], /, *, run_now: bool = False, **options: Any
     ) -> Schedule:
-        """Run a task, or a call such as `report.s(7)`, by the clock. Said again, it changes the schedule of that name.
+        """Run a task, or a call such as `report.s(7)`, by the clock. A second call changes the schedule of that name.
 
         Give `cron` (five fields, or six with seconds in front, or "@daily") and the `tz` it is meant in, or `every`.
         `overlap`: "skip" a tick while the run before still goes on (the default), "queue" it behind that, or "allow"
@@ -357,22 +338,13 @@ class Relevo:
         `missed_limit`, or "skip"ped. `jitter` spreads the starts. All other options are those of the task's jobs.
         It first runs at its next tick; with `run_now`, at once too when it is new.
         """
-        return self.engine.run(self._schedule(name, call, run_now, options))
+        return self.engine.run(scheduling(self.engine, name, call, options, run_now=run_now))
 
     async def aschedule(
         self, name: str, call: Task[..., Any] | Step[Any, Any], /, *, run_now: bool = False, **options: Any
     ) -> Schedule:
         """`schedule` for async code."""
-        return await self.engine.arun(self._schedule(name, call, run_now, options))
-
-    def _schedule(
-        self, name: str, call: Any, run_now: bool, options: dict[str, Any]
-    ) -> Generator[Call[Any], Any, Schedule]:
-        said = yield from registering(self.engine, described(self.engine, name, call, options, "call"))
-        handle = Schedule(self.engine, name)
-        if run_now and said == "new":
-            yield from handle._run_now()
-        return handle
+        return await self.engine.arun(scheduling(self.engine, name, call, options, run_now=run_now))
 
     @property
     def audit(self) -> Audit:
@@ -389,21 +361,11 @@ class Relevo:
 
         With `cached`, what a worker found last (setting `health`); `unknown`, if that is too long ago.
         """
-        if cached:
-            return self.engine.run(cached_health(self.engine))
-        found = self.engine.run(gathering(self.engine))
-        with suppress(StoreError):  # who may only look keeps nothing, and a replica takes nothing
-            self.engine.client.run(keeping(self.engine, found), patience=0)
-        return found
+        return self.engine.run(cached_health(self.engine)) if cached else look(self.engine)
 
     async def ahealth(self, *, cached: bool = False) -> Health:
         """`health` for async code."""
-        if cached:
-            return await self.engine.arun(cached_health(self.engine))
-        found = await self.engine.arun(gathering(self.engine))
-        with suppress(StoreError):
-            await self.engine.client.arun(keeping(self.engine, found), patience=0)
-        return found
+        return await (self.engine.arun(cached_health(self.engine)) if cached else alook(self.engine))
 
     def close(self) -> None:
         """Close the blocking connections. They open again when needed."""
@@ -420,8 +382,3 @@ class _Decorator:  # only for type checkers: what @app.task(...) gives keeps the
     @overload
     def __call__(self, func: Callable[P, R], /) -> Task[P, R]: ...
     def __call__(self, func: Callable[..., Any], /) -> Any: ...
-
-
-async def _gather(results: list[Any]) -> list[Any]:
-    """Gives the list of results that it gets, for several jobs that take it."""
-    return results

@@ -19,14 +19,14 @@
     │   │   └── PayloadTooLarge         more bytes than the limit
     │   ├── UnknownJob              no such job, or its record has ended
     │   ├── UnknownSchedule         no such schedule
-    │   ├── BadSignature            what is said of its end is not signed by a key that `signing_keys` names
+    │   ├── BadSignature            its end is not signed by a key that `signing_keys` names
     │   ├── ResultTimeout           still not finished after the time you gave
     │   ├── ResultNotKept           finished, but its result was not stored
     │   ├── JobFailed               given up: a dead letter
-    │   ├── JobCancelled            somebody cancelled it
+    │   ├── JobCancelled            it was cancelled
     │   └── JobExpired              its time ran out before it could start
     └── BusError                the other service
-        ├── NoResponders            nobody serves the action
+        ├── NoResponders            no worker serves the action
         ├── RequestTimeout          no answer within the time you gave
         └── RemoteError             it answered with a fault
 
@@ -93,7 +93,7 @@ class OutOfMemory(StoreError):
 
 
 class ServerRefused(StoreError):
-    """The server answered and said no."""
+    """The server answered with a refusal."""
 
 
 class UnfitServer(StoreError):
@@ -105,7 +105,7 @@ class EmbeddedServerError(StoreError):
 
 
 class UntrustedDirectory(EmbeddedServerError):
-    """The data directory belongs to another user, or this user neither made it nor said that it is trusted."""
+    """The data directory belongs to another user, or this user neither made it nor trusted it."""
 
 
 class JobError(RelevoError):

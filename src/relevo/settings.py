@@ -322,7 +322,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_requests: Annotated[int, partial(_whole, least=1, most=1_000_000)] = 1_000
 
     # Bytes of a message's data from which on it travels beside the message, and is fetched by the one that handles it:
-    # lists of messages stay quick to read whatever somebody sends.
+    # lists of messages stay quick to read whatever is sent.
     claim_check: Annotated[int, partial(_size, least=1)] = 2**16
 
     # Keys for signing jobs, messages and results, each "id:secret", or "service:id:secret" for what one service says.
@@ -345,7 +345,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Seconds that it is known what was made in a conversation, after the last of it: what was made ends by itself.
     conversation_ttl: Annotated[float, _SPAN] = 3_600.0
 
-    # Seconds without any activity after which something that nobody serves is an orphan.
+    # Seconds without any activity after which something without a worker is an orphan.
     orphan_age: Annotated[float, _SPAN] = 86_400.0
 
     # Whether what is left of ended tasks and orphans is removed ("on"), only logged ("observe"), or left alone ("off").
@@ -355,7 +355,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     otel: Annotated[bool, _switch] = False
 
     # Whether workers look after the app's health, keep what they find for `app.health(cached=True)`, and log when it
-    # changes. Off, because it is for whoever runs the app to say; `app.health()` and `relevo health` always answer.
+    # changes. Off, because the operator decides; `app.health()` and `relevo health` always answer.
     health: Annotated[bool, _switch] = False
 
     # Seconds between two such looks, by whichever worker comes first: five minutes is soon enough for what is kept; who
@@ -508,7 +508,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
     if environ is os.environ:
         environ = {**environ, **_given_apart}
     known = {f"RELEVO_{name.upper()}": name for name in Settings.__struct_fields__}
-    # An empty variable is none: compose files hand on those that nobody set as empty ones.
+    # An empty variable is none: compose files hand on unset variables as empty ones.
     if redis_url := environ.get("REDIS_URL"):
         yield "url", redis_url, "REDIS_URL"
     for variable, value in environ.items():

@@ -1,7 +1,7 @@
 """Traces for OpenTelemetry: a span where a job or a message is made, and one where it is run, linked to the first.
 
-Off unless the setting `otel` is on and `opentelemetry-api` is installed; whoever could make a span asks
-`app.telemetry`, which is then None. The context of the span travels in the job's body as a W3C `traceparent`. A run is
+Off unless the setting `otel` is on and `opentelemetry-api` is installed: else `engine.telemetry`
+is None. The context of the span travels in the job's body as a W3C `traceparent`. A run is
 the root of a trace of its own with a link to where the job was made, as the conventions for messaging advise: one may
 be made long before it is run, and run several times. Spans made inside a job are children of its run.
 
@@ -126,8 +126,8 @@ class Telemetry:
         span.set_attribute("relevo.outcome", outcome)
         if error:
             message, trace = masked_text(message), masked_text(traceback)
-            told = {"exception.type": error, "exception.message": message, "exception.stacktrace": trace}
-            span.add_event("exception", {name: text for name, text in told.items() if text})
+            about = {"exception.type": error, "exception.message": message, "exception.stacktrace": trace}
+            span.add_event("exception", {name: text for name, text in about.items() if text})
             self._fail(span, error, message)
         span.end()
 

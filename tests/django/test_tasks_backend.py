@@ -305,7 +305,7 @@ class TestTransactions:
 
     def test_option_of_the_backend_sends_at_once(self, shop: SiteApp) -> None:
         with transaction.atomic():
-            assert shop.job(tasks.prompt.enqueue().id).status() is State.READY
+            assert shop.job(tasks.prompt.enqueue().id).state() is State.READY
 
     def test_task_uses_the_database(self, shop: SiteApp) -> None:
         with transaction.atomic():

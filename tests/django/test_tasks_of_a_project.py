@@ -59,14 +59,14 @@ class TestTransactions:
     def test_job_is_sent_on_commit_and_its_id_is_known_at_once(self, shop: SiteApp) -> None:
         with transaction.atomic():
             job = tasks.pay.enqueue(order().pk)
-            assert job.status() is State.UNKNOWN
-        assert shop.job(job.id).status() is State.READY
+            assert job.state() is State.UNKNOWN
+        assert shop.job(job.id).state() is State.READY
 
     def test_rolled_back_job_is_never_sent(self, shop: SiteApp) -> None:
         with pytest.raises(ZeroDivisionError), transaction.atomic():
             job = tasks.pay.enqueue(1)
             raise ZeroDivisionError
-        assert job.status() is State.UNKNOWN
+        assert job.state() is State.UNKNOWN
 
     def test_savepoint_that_is_rolled_back_takes_its_jobs_along(self, shop: SiteApp) -> None:
         with transaction.atomic():
@@ -74,14 +74,14 @@ class TestTransactions:
             with pytest.raises(ZeroDivisionError), transaction.atomic():
                 lost = tasks.pay.enqueue(2)
                 raise ZeroDivisionError
-        assert (kept.status(), lost.status()) == (State.READY, State.UNKNOWN)
+        assert (kept.state(), lost.state()) == (State.READY, State.UNKNOWN)
 
     def test_many_jobs_are_sent_on_commit(self, shop: SiteApp) -> None:
         with transaction.atomic():
             jobs = tasks.pay.enqueue_many([((n,), {}) for n in range(1000)])
             assert shop.queue().stats().ready == 0
         assert shop.queue().stats().ready == 1000
-        assert jobs[999].status() is State.READY
+        assert jobs[999].state() is State.READY
 
     def test_job_with_options_is_sent_on_commit(self, shop: SiteApp) -> None:
         with transaction.atomic():
@@ -98,24 +98,24 @@ class TestTransactions:
 
     def test_opted_out_it_is_sent_at_once(self, shop: SiteApp) -> None:
         with transaction.atomic():
-            assert tasks.pay.using(on_commit=False).enqueue(1).status() is State.READY
-            assert tasks.at_once.enqueue().status() is State.READY
+            assert tasks.pay.using(on_commit=False).enqueue(1).state() is State.READY
+            assert tasks.at_once.enqueue().state() is State.READY
 
     def test_setting_switches_it_off_for_all(self, shop: SiteApp) -> None:
         given = {"name": shop.name, "env": "test", "on_commit": False}
         with override_settings(RELEVO=given), transaction.atomic():
-            assert tasks.pay.enqueue(1).status() is State.READY
+            assert tasks.pay.enqueue(1).state() is State.READY
 
     def test_it_waits_for_the_transaction_of_the_database_that_is_named(self, shop: SiteApp) -> None:
         filed = tasks.file_away.using(on_commit="archive")
         with transaction.atomic():
-            assert filed.enqueue("now").status() is State.READY
+            assert filed.enqueue("now").state() is State.READY
         with transaction.atomic(using="archive"):
             job = filed.enqueue("later")
             with transaction.atomic():
                 pass
-            assert job.status() is State.UNKNOWN
-        assert job.status() is State.READY
+            assert job.state() is State.UNKNOWN
+        assert job.state() is State.READY
 
     def test_wrong_arguments_are_refused_where_they_are_given(self, shop: SiteApp) -> None:
         with transaction.atomic(), pytest.raises(Exception, match="id"):

@@ -46,7 +46,7 @@ class InATransaction(RelevoTestCase):
     def test_django_runs_callbacks_of_a_commit_too(self) -> None:
         with self.captureOnCommitCallbacks(execute=True):
             job = tasks.pay.enqueue(7)
-        assert job.status() is State.READY
+        assert job.state() is State.READY
 
     def test_task_that_fails_is_counted(self) -> None:
         tasks.pay.enqueue(0)

@@ -20,7 +20,7 @@ def test_a_job_is_taken_and_done(app: Relevo) -> None:
     # If I take it and run it myself
     for lease in app.queue("default").take(10, worker="my-loop"):
         assert (lease.task, lease.args, lease.kwargs) == ("price", [25], {"pieces": 4})
-        assert job.status() is State.RUNNING
+        assert job.state() is State.RUNNING
         assert lease.done(100)
 
     # I expect the caller to get the result
@@ -37,7 +37,7 @@ def test_a_taken_job_is_retried_later(app: Relevo) -> None:
 
     # If I cannot run it now, I expect it to be ready again after the delay
     assert lease.retry(delay="5m", reason="the shop is closed")
-    assert job.status() is State.SCHEDULED
+    assert job.state() is State.SCHEDULED
     assert job.info().attempts[0].message == "the shop is closed"
 
 

@@ -98,7 +98,7 @@ async def test_a_loop_resumes_when_its_worker_was_stopped(app: Relevo) -> None:
 
     # I expect the job to be ready for the next worker, without a failed attempt
     assert len(sent) < 1000
-    assert await job.astatus() is State.READY
+    assert await job.astate() is State.READY
     assert (await job.ainfo()).attempts == ()
 
     # and to resume where it was: every item once

@@ -54,14 +54,14 @@ async def test_nothing_runs_before_a_worker_does(app: Relevo) -> None:
     job = await double.aenqueue(21)
 
     # I expect it to be ready, and the caller to stop waiting at its timeout
-    assert await job.astatus() is State.READY
+    assert await job.astate() is State.READY
     with pytest.raises(ResultTimeout):
         await job.aresult(timeout=0.05)
 
     # If a worker starts, I expect the job to run
     await drain(app)
     assert await job.aresult(timeout=PATIENCE) == 42
-    assert await job.astatus() is State.DONE
+    assert await job.astate() is State.DONE
 
 
 def test_a_task_is_still_a_function(app: Relevo) -> None:

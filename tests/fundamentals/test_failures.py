@@ -194,4 +194,4 @@ async def test_a_task_that_takes_too_long_is_stopped(app: Relevo) -> None:
         job = await hang.aenqueue()
         with pytest.raises(JobFailed, match=r"took longer than 0\.1 s"):
             await job.aresult(timeout=PATIENCE)
-    assert await job.astatus() is State.DEAD
+    assert await job.astate() is State.DEAD

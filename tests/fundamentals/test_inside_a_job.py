@@ -91,7 +91,7 @@ async def test_a_job_that_has_not_started_is_cancelled_at_once(app: Relevo) -> N
 
     # If I cancel it, I expect it to have ended, and a second call to change nothing
     assert await job.acancel()
-    assert await job.astatus() is State.CANCELLED
+    assert await job.astate() is State.CANCELLED
     assert not await job.acancel()
     with pytest.raises(JobCancelled):
         await job.aresult(timeout=PATIENCE)

@@ -57,7 +57,7 @@ def test_a_job_can_be_delayed(app: Relevo, kit: TestKit) -> None:
 
     # I expect it to be scheduled
     kit.drain()
-    assert job.status() is State.SCHEDULED
+    assert job.state() is State.SCHEDULED
 
     # If a day passes, I expect it to run
     kit.clock.move("24h")
@@ -150,7 +150,7 @@ async def test_a_queue_can_be_paused(app: Relevo) -> None:
 
         # I expect the job to wait while those of other queues run
         assert await (await count.aenqueue()).aresult(timeout=PATIENCE) == 1
-        assert await job.astatus() is State.READY
+        assert await job.astate() is State.READY
         assert (await queue.astats()).paused
 
         # If the queue is resumed, I expect the job to run

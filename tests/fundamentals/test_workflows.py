@@ -37,7 +37,7 @@ async def test_a_job_waits_for_jobs_in_other_queues(app: Relevo) -> None:
     meal = await serve.using(depends_on=[soup, wine]).aenqueue()
 
     # I expect it to wait for two jobs
-    assert await meal.astatus() is State.WAITING
+    assert await meal.astate() is State.WAITING
     assert (await meal.ainfo()).waits_for == 2
 
     # If a worker runs, I expect it to run last
@@ -101,12 +101,12 @@ async def test_a_dependent_can_run_although_its_parent_failed(app: Relevo) -> No
 
     charged = await charge.aenqueue()
     cleaned = await clean_up.using(depends_on=[(charged, "run")]).aenqueue()
-    assert await cleaned.astatus() is State.WAITING
+    assert await cleaned.astate() is State.WAITING
 
     # If its parent fails, I expect it to run
     async with working(app):
         assert await cleaned.aresult(timeout=PATIENCE) == "clean"
-        assert await charged.astatus() is State.DEAD
+        assert await charged.astate() is State.DEAD
 
 
 async def test_a_dependent_can_wait_until_its_dead_parent_is_retried(app: Relevo) -> None:
@@ -125,8 +125,8 @@ async def test_a_dependent_can_wait_until_its_dead_parent_is_retried(app: Relevo
     charged = await charge.aenqueue()
     thanked = await thank.using(depends_on=[(charged, "wait")]).aenqueue()
     await drain(app)
-    assert await charged.astatus() is State.DEAD
-    assert await thanked.astatus() is State.WAITING
+    assert await charged.astate() is State.DEAD
+    assert await thanked.astate() is State.WAITING
 
     # If the parent is retried and succeeds, I expect the dependent to run
     account["money"] = 100
@@ -172,7 +172,7 @@ async def test_retrying_a_dead_job_restores_its_cancelled_dependents(app: Relevo
     # If the dead one is retried, I expect all of them to be restored, under the same ids
     account["money"] = 100
     assert await charged.aretry()
-    assert [await job.astatus() for job in (charged, child, grandchild)] == [State.READY, State.WAITING, State.WAITING]
+    assert [await job.astate() for job in (charged, child, grandchild)] == [State.READY, State.WAITING, State.WAITING]
 
     # and to run
     async with working(app):
@@ -324,7 +324,7 @@ async def test_a_workflow_has_a_progress(app: Relevo) -> None:
 
     async with working(app):
         flow = await group(step.s("first"), step.s("first"), step.s("second")).then(count.s()).aenqueue()
-        assert await flow.astatus() is State.RUNNING
+        assert await flow.astate() is State.RUNNING
         assert await flow.aprogress() == WorkflowProgress(total=4, done=0, failed=0, open=4)
 
         # If two have ended, I expect it to be half done
@@ -359,7 +359,7 @@ async def test_callbacks_of_a_workflow_run_once_when_it_has_ended(app: Relevo) -
     @app.task(queue="mail")
     async def tell(what: str) -> None:
         flow = await app.aworkflow()
-        called.append((what, await flow.astatus()))
+        called.append((what, await flow.astate()))
 
     async with working(app):
         for numbers, expected in (
@@ -435,13 +435,13 @@ async def test_retrying_a_workflow_runs_only_what_failed(app: Relevo) -> None:
     # If I retry it when the weather is better
     weather["good"] = True
     assert await flow.aretry() == 1
-    assert await flow.astatus() is State.RUNNING
+    assert await flow.astate() is State.RUNNING
 
     # I expect its result, and that finished jobs did not run again
     async with working(app):
         assert await flow.aresult(timeout=PATIENCE) == "valley and top"
     assert runs == ["valley", "top", "top", "report"]
-    assert await flow.astatus() is State.DONE
+    assert await flow.astate() is State.DONE
 
 
 async def test_a_workflow_can_be_cancelled_as_a_whole(app: Relevo) -> None:
@@ -510,7 +510,7 @@ async def test_workflows_of_plain_functions_and_blocking_calls(app: Relevo) -> N
     def program() -> tuple[int, State, Job[int]]:
         flow = group(add.s(-1, 2), add.s(3, 4)).then(total.s()).enqueue()
         after = add.using(depends_on=[flow]).enqueue(5, 6)
-        return flow.result(timeout=PATIENCE), flow.status(), after
+        return flow.result(timeout=PATIENCE), flow.state(), after
 
     # I expect the same results
     async with working(app):

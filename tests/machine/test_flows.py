@@ -57,7 +57,7 @@ def letters(monkeypatch: pytest.MonkeyPatch) -> Letters:
 
     monkeypatch.setattr(relay, "deliver", noting)
     monkeypatch.setattr(errands, "deliver", noting)
-    monkeypatch.setattr(relay, "ERRAND_MS", 40)
+    monkeypatch.setattr(relay, "RESERVED_MS", 40)
     return seen
 
 
@@ -127,7 +127,7 @@ class Story:
             await self.app.engine.arun(relay.deliver(self.app.engine.keys_of, source, [(id, text)], 1000))
 
     async def take_letters_and_die(self) -> None:
-        await self.app.engine.arun(relay.take_errands(self.app.engine.keys_of(self.chance.choice(QUEUES))))
+        await self.app.engine.arun(relay.take_outbox(self.app.engine.keys_of(self.chance.choice(QUEUES))))
 
     # rest
     async def _at_rest(self) -> list[dict[str, int]] | None:
@@ -277,7 +277,7 @@ async def test_random_graphs_end_as_the_ends_of_their_parents_require(
         while any([await story.retry_one(number) for number in range(len(story.jobs))]):
             await story.settle()
             await story.check()
-        assert {await job.astatus() for job in story.jobs} == {State.DONE}, story.told
+        assert {await job.astate() for job in story.jobs} == {State.DONE}, story.told
     finally:
         await story.end()
 
@@ -388,7 +388,7 @@ async def test_random_workflows_end_in_one_state_and_call_back_once(
         await story.play(actions, story.chance.randint(5, 20), story.check)
         # What failed can be run again until all of it has gone well.
         for flow, _ in story.flows:
-            while await flow.astatus() is not State.DONE:
+            while await flow.astate() is not State.DONE:
                 if not await flow.aretry():
                     # Only one that was cancelled while it was about to join, by a job that was stopped, is beyond help.
                     lost = {m.joined for m in (await flow.ainfo()).members if m.state is State.CANCELLED}

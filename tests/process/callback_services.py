@@ -93,7 +93,7 @@ def die_sending(first: int, last: int) -> None:
     def send(n: int) -> None:
         data = {"n": n, "text": "x" * 100_000}  # so large that it travels beside the message
         message, wanted = ingestion.service("ingestion")._message(
-            "embedding.generate", data, "ready", "gave_up", None, "1h", n, False, None, {}
+            "embedding.generate", data, {}, on_reply="ready", on_timeout="gave_up", timeout="1h", context=n
         )
         carry_out(ingestion, sending(ingestion.engine, message, wanted), n)
 

@@ -366,7 +366,7 @@ class Site:
         """
         expected = {n: (ended or {}).get(n, State.DONE) for n in self.acknowledged}
         eventually(lambda: self.queue.stats().living == 0, timeout=timeout, what="no job is left")
-        found = {n: job.status() for n, job in self.acknowledged.items()}
+        found = {n: job.state() for n, job in self.acknowledged.items()}
         wrong = {n: state for n, state in found.items() if state is not expected[n]}
         assert not wrong, f"jobs that did not end as they should: {wrong}"
 

@@ -67,7 +67,7 @@ def test_after_sigterm_the_next_worker_goes_on_and_nothing_is_done_twice(server:
             open_at(site, at, TASKS)
             assert worker.process.wait(PATIENCE) == 0
             for n, job in site.acknowledged.items():
-                assert job.status() is State.READY, TASKS[n]
+                assert job.state() is State.READY, TASKS[n]
                 assert job.info().attempts == ()
         site.drain()
         site.check(duplicates=6)

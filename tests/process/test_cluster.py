@@ -78,11 +78,11 @@ class Shop:
 
     async def ended(self, flow: Workflow[Any]) -> State:
         async def has_ended() -> bool:
-            return (await flow.astatus()).has_ended
+            return (await flow.astate()).has_ended
 
         await aeventually(has_ended, what="the workflow has ended")
         await aeventually(self.is_idle, what="and all that it caused")
-        return await flow.astatus()
+        return await flow.astate()
 
 
 async def test_workflows_and_dependencies_over_the_nodes_of_a_cluster(cluster: Cluster) -> None:
@@ -121,7 +121,7 @@ async def test_workflows_and_dependencies_over_the_nodes_of_a_cluster(cluster: C
     # cancelling
     lasting = await (shop.on(0).using(delay="1h").s(1) | group(shop.on(n).s() for n in range(20))).aenqueue()
     assert await lasting.acancel() == 21
-    assert (await lasting.astatus(), await lasting.aprogress()) == (State.CANCELLED, WorkflowProgress(21, 0, 21, 0))
+    assert (await lasting.astate(), await lasting.aprogress()) == (State.CANCELLED, WorkflowProgress(21, 0, 21, 0))
 
     # dependencies
     shop.failing.add(1)
@@ -136,7 +136,7 @@ async def test_workflows_and_dependencies_over_the_nodes_of_a_cluster(cluster: C
             await children[1].aresult(PATIENCE)
     shop.failing.clear()
     assert await parents[1].aretry()
-    assert await children[1].astatus() is State.WAITING
+    assert await children[1].astate() is State.WAITING
     async with working(app, queues=QUEUES):
         assert await children[1].aresult(PATIENCE) == 12
     with pytest.raises(UnknownJob):
@@ -225,7 +225,7 @@ async def test_a_workflow_ends_although_a_node_was_lost(cluster: Cluster) -> Non
             return (await made.aprogress()).done > 5
 
         async def has_ended() -> bool:
-            return (await made.astatus()).has_ended
+            return (await made.astate()).has_ended
 
         await aeventually(has_begun)
         cluster.kill_primary_of(app.engine.keys_of("c").key("jobs").decode())
@@ -237,6 +237,6 @@ async def test_a_workflow_ends_although_a_node_was_lost(cluster: Cluster) -> Non
             await made.acancel()
             await aeventually(has_ended, what="cancelling ends it")
     print(await made.aprogress())
-    if await made.astatus() is State.DONE:
+    if await made.astate() is State.DONE:
         assert await made.aresult(PATIENCE) == sum(range(30))
     await app.aclose()

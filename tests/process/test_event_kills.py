@@ -71,7 +71,7 @@ class BusSite(Site):
 
     def register(self, *services: str) -> None:
         """Subscribe for services that have no worker yet."""
-        rows = [Subscription("shop.sold", name, self.queue_of(name)) for name in services]
+        rows = [Subscription(pattern="shop.sold", service=name, queue=self.queue_of(name)) for name in services]
         self.app.engine.run(subscribe(self.app.engine.bus_keys, rows))
 
     def publisher(self, code: str) -> subprocess.Popen[str]:

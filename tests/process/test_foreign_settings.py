@@ -40,7 +40,7 @@ def test_settings_left_above_a_project_run_no_code_in_its_worker(
     try:
         result = relevo("worker", "shop:app", "--burst", cwd=project)
         assert not ran.exists()
-        assert job.status() is State.READY
+        assert job.state() is State.READY
         assert (result.code, "settings from no file" in result.err.splitlines()[1]) == (0, True)
         assert result.err.count(f"{shared / 'relevo.toml'} is not used: it is above ") == 2, result.err
     finally:

@@ -38,7 +38,7 @@ def test_liveness_probe_imports_nothing_else_so_it_starts_as_fast_as_python(tmp_
         """
     answer, loaded = run(code, str(path))
     assert re.fullmatch(r"alive \d+ s ago", answer)
-    assert loaded == "relevo relevo.alive"
+    assert loaded == "relevo relevo.alive relevo.version"
 
 
 def test_importing_the_settings_reads_no_file_and_checks_no_variable(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_forked_children_make_ids_of_their_own(tmp_path: Path) -> None:
     code = """
         import os
         from pathlib import Path
-        from relevo.model.ids import Ids
+        from relevo.engine.ids import Ids
         make = Ids()
         make()
         children = []

@@ -56,7 +56,7 @@ def test_jobs_of_a_worker_killed_at_any_point_all_run(server: Server, tmp_path: 
         assert victim.process.returncode == -signal.SIGKILL
         started = {effect.n for effect in site.effects("start")}
         assert not (started and point in BEFORE_ANY_START)
-        lost = {n for n in started if not site.acknowledged[n].status().has_ended}
+        lost = {n for n in started if not site.acknowledged[n].state().has_ended}
         assert lost or point in (*BEFORE_ANY_START, "started", "settled")
         site.open(*range(count))
         if lease == "60s":

@@ -28,7 +28,7 @@ def test_job_that_kills_its_worker_three_times_is_a_dead_letter(server: Server, 
         job = site.enqueue(poison, 100)
         site.enqueue_many("nap", range(200, 205), 0.05)
         supervisor = site.start(supervised=True)
-        eventually(lambda: job.status() is State.DEAD, what="the job is given up")
+        eventually(lambda: job.state() is State.DEAD, what="the job is given up")
         site.check(duplicates=30, ended={100: State.DEAD})
         dead = job.info()
         assert dead.reason == "poison"
@@ -51,7 +51,7 @@ def test_neighbours_of_a_poison_job_do_not_run_in_single_file(server: Server, tm
         poison = site.enqueue("segfault", 100)
         site.enqueue_many("gated", range(200, 250))
         supervisor = site.start(supervised=True)
-        eventually(lambda: poison.status() is State.DEAD, what="the culprit is found")
+        eventually(lambda: poison.state() is State.DEAD, what="the culprit is found")
 
         def newest() -> dict[int, int]:
             return {effect.n: effect.pid for effect in site.effects("start") if effect.n != 100}
@@ -185,7 +185,7 @@ def test_job_that_blocks_the_event_loop_beyond_its_limit_is_ended(server: Server
         # The supervisor gives the process 10 s to stop the job by itself: here one.
         supervisor = site.start(supervised=True, prelude="import relevo.worker.supervisor as s; s.HANGS_AFTER = 1.0")
         job = site.enqueue("block_for_ever", 1)
-        eventually(lambda: job.status() is State.DEAD, what="the job is given up")
+        eventually(lambda: job.state() is State.DEAD, what="the job is given up")
         site.enqueue("nap", 2)
         site.check(ended={1: State.DEAD})
         assert "hangs 1 s beyond its time limit" in supervisor.log
@@ -247,7 +247,7 @@ def test_bad_records_at_the_head_of_a_queue_stop_nothing(server: Server, tmp_pat
         eventually(lambda: site.queue.stats().scheduled == len(unknown), what="unknown tasks wait")
         for id in unknown:
             job = site.app.job(id, queue=site.queue.name)
-            assert job.status() is State.SCHEDULED  # for a worker that knows it
+            assert job.state() is State.SCHEDULED  # for a worker that knows it
             assert "no task" in job.info().attempts[0].message
         reasons = {row.id: row.reason for row in site.queue.jobs("dead", limit=1000)}
         assert set(reasons) == set(bad)

@@ -64,7 +64,7 @@ def test_a_replay_that_was_killed_is_resumed_and_runs_each_letter_once(server: S
             assert done.json["retried"] == 40
             eventually(lambda: site.queue.stats().living == 0, what="no job is left")
         assert site.app.dead.list() == []
-        assert {job.status() for job in site.acknowledged.values()} == {State.DONE}
+        assert {job.state() for job in site.acknowledged.values()} == {State.DONE}
         ran = [effect.n for effect in site.effects("end")]
         assert len(ran) == len(set(ran)) == 39, "each ran once, but for the first canary"
 

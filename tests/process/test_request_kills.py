@@ -76,7 +76,7 @@ class BusSite(Site):
     def answering_here(self) -> Iterator[None]:
         """A worker of these services in this process."""
         patient = {name: float(value.removesuffix("s")) for name, value in PATIENT.items()}
-        bound = bus_services.app.rebound(
+        bound = bus_services.app.engine.rebound(
             url=self.server.url, env="test", prefix=self.prefix, clock_key=self.clock, **patient
         )
         with bound, working(bus_services.app):

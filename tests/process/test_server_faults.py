@@ -30,7 +30,7 @@ def drain_rest(site: Site) -> None:
     def is_settled() -> bool:
         started, ended = ({effect.n for effect in site.effects(what)} for what in ("start", "end"))
         handles = [site.acknowledged[n] for n in started if n in site.acknowledged]
-        return started == ended and site.queue.stats().ready == 0 and all(job.status().has_ended for job in handles)
+        return started == ended and site.queue.stats().ready == 0 and all(job.state().has_ended for job in handles)
 
     eventually(is_settled, what="the worker has settled all that it started")
     for worker in site.workers:
@@ -101,7 +101,7 @@ def test_silent_connections_are_replaced(server: Server, tmp_path: Path, monkeyp
             eventually(lambda: site.queue.stats().idle_workers == 1, what="the worker is idle")
             proxy.black_hole()
             site.enqueue("nap", 1)
-            assert site.acknowledged[1].status() is State.RUNNING  # on its way into the silence
+            assert site.acknowledged[1].state() is State.RUNNING  # on its way into the silence
             site.move("61s")
             site.check()
         app.close()
@@ -168,7 +168,7 @@ def test_wrong_clock_of_a_worker_changes_nothing(server: Server, tmp_path: Path)
             site.enqueue("fail_once", 200 + number)
             job = site.enqueue("nap", 300 + number)
             site.wait_effect("end", 300 + number)
-            eventually(lambda: job.status().has_ended, what="the job is settled")
+            eventually(lambda: job.state().has_ended, what="the job is settled")
             new = eventually(partial(scheduled_besides, site, due, 2), what="the planted job and the retry wait")
             after = site.now_ms()
             assert all(before + hour <= (row.due_ms or 0) <= after + hour for row in new)

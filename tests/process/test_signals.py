@@ -94,7 +94,7 @@ def test_job_longer_than_the_grace_time_runs_elsewhere_and_has_spent_no_attempt(
         worker.was_ended = True
         worker.signal(stop)
         assert worker.process.wait(PATIENCE) == 0
-        assert {job.status() for job in jobs} == {State.READY}
+        assert {job.state() for job in jobs} == {State.READY}
         assert all(job.info().attempts == () for job in jobs)
         site.drain()  # at once, not when a lease ends
         site.check(timeout=0, again={1, 2})
@@ -114,7 +114,7 @@ def test_jobs_that_wait_for_a_slot_are_handed_back_at_once(server: Server, tmp_p
         eventually(lambda: site.queue.stats().ready == 19, what="they are ready for another worker")
         site.open(0)
         assert worker.process.wait(PATIENCE) == 0
-        assert site.acknowledged[0].status() is State.DONE
+        assert site.acknowledged[0].state() is State.DONE
         site.drain()
         site.check(timeout=0)
 
@@ -146,7 +146,7 @@ def test_no_process_outlives_a_killed_supervisor(server: Server, tmp_path: Path)
         site.wait_effect("start", 1)
         supervisor.kill()
         eventually(lambda: all(is_gone(pid) for pid in orphans), what="the processes end")
-        assert job.status() is State.READY
+        assert job.state() is State.READY
         assert job.info().attempts == ()
         site.drain()
         site.check(timeout=0, again={1})

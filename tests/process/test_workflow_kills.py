@@ -58,9 +58,9 @@ class FlowSite(Site):
         """A worker in this process does what is left, after that time."""
         self.move(after)
         with working(self.app):
-            eventually(lambda: flow.status().has_ended, what="the workflow has ended")
+            eventually(lambda: flow.state().has_ended, what="the workflow has ended")
             eventually(self.is_empty, what="and its callbacks, too")
-        return flow.status()
+        return flow.state()
 
     def is_empty(self) -> bool:
         outbox: list[int] = [
@@ -101,7 +101,7 @@ def site(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 def test_a_workflow_outlives_a_worker_that_is_killed_at_any_point(site: FlowSite, fault: str) -> None:
     flow = flow_jobs.relay_race(site.app).enqueue()
     site.wait_killed(site.start(fault=fault, concurrency=4, wait=False))
-    assert not flow.status().has_ended, "it died in the middle of it"
+    assert not flow.state().has_ended, "it died in the middle of it"
     assert site.finish(flow) is State.DONE
     assert flow.result(PATIENCE) == RESULT
     again = site.check_runs()

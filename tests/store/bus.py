@@ -39,7 +39,7 @@ class Bus:
     # subscriptions
     def subscribe(self, pattern: str, name: str = "", **options: Any) -> str:
         """Register or renew a subscription: what it was."""
-        one = Subscription(pattern, "mail", queue_of(name or pattern), **options)
+        one = Subscription(pattern=pattern, service="mail", queue=queue_of(name or pattern), **options)
         (said,) = self.run(subscribe(self.keys, [one]))
         return str(said)
 

@@ -10,7 +10,7 @@ from relevo.engine.dependents import follow, needs_of
 from relevo.engine.edges import LACKING, Edge, Report
 from relevo.engine.job import Envelope
 from relevo.engine.job_store import cancel, look, revive
-from relevo.engine.outbox import hear, relay
+from relevo.engine.outbox import notify, relay
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Call, Steps
 from tests.plans import one_by_one
@@ -59,7 +59,7 @@ def report(
 ) -> bool:
     """Report the end of one parent to a child: whether there is something to relay now."""
     one = Report(child, parent, number, state, **more)  # type: ignore[arg-type]
-    _, is_more_due = desk.run(hear(desk.keys, [one], dead_max))
+    _, is_more_due = desk.run(notify(desk.keys, [one], dead_max))
     return bool(is_more_due)
 
 

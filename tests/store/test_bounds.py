@@ -11,7 +11,7 @@ import pytest
 from relevo import Relevo
 from relevo.engine.dependents import gate_of, needs_of, push_dependents
 from relevo.engine.edges import Edge, Policy, Report
-from relevo.engine.outbox import REPORTS, deliver, hear_all, relay
+from relevo.engine.outbox import REPORTS, deliver, notify_all, relay
 from relevo.engine.push import CHUNK, CHUNK_BYTES, NewJob
 from relevo.store.plan import Call
 from tests.store.desk import Desk, new_id
@@ -49,7 +49,7 @@ def heard_by(call: Call[Any]) -> list[tuple[str, int]]:
 def cut_into(app: Relevo, reports: list[Report], gates: list[str]) -> list[Call[Any]]:
     """The calls in which reports would be sent."""
     calls: list[Call[Any]] = []
-    plan = hear_all(app.engine.keys_of("default"), reports, 1000, gates)
+    plan = notify_all(app.engine.keys_of("default"), reports, 1000, gates)
     try:
         calls.append(next(plan))
         while True:

@@ -24,7 +24,7 @@ from relevo.engine.job import Envelope
 from relevo.engine.job_store import cancel, look
 from relevo.engine.message import Reply
 from relevo.engine.offers_store import SERVE_MS, retire, serve
-from relevo.engine.outbox import ERRAND_MS, deliver, hear, relay, take_errands
+from relevo.engine.outbox import RESERVED_MS, deliver, notify, relay, take_outbox
 from relevo.engine.turn import Settled
 from relevo.engine.workers import WorkerInfo
 from relevo.limits import store as limits
@@ -78,7 +78,9 @@ class Pair:
         """One word about its message: whether it was news."""
         status = {"done": "done", "timeout": "timeout", "dead": "failed", "expired": "timeout"}.get(state, "cancelled")
         word = text or b'{"status":"%b"}' % status.encode()
-        heard, _ = self.run(hear(self.callbacks.keys, [Report(callback, parent, number, state, "b", "0", word)], 1000))
+        heard, _ = self.run(
+            notify(self.callbacks.keys, [Report(callback, parent, number, state, "b", "0", word)], 1000)
+        )
         return int(heard)
 
     def reply(self, callback: str) -> Reply[Any]:
@@ -99,7 +101,18 @@ class Pair:
 
     def lives(self, worker: str) -> None:
         """A worker says that it serves the callbacks."""
-        about = WorkerInfo(worker, "host", 1, (CALLBACKS,), 1, 0, 0, 0, 0, "0")
+        about = WorkerInfo(
+            id=worker,
+            host="host",
+            pid=1,
+            queues=(CALLBACKS,),
+            concurrency=1,
+            started_ms=0,
+            running=0,
+            done=0,
+            failed=0,
+            version="0",
+        )
         self.run(serve(self.callbacks.keys, about, knows(), {}))
 
     def handled(self, *ids: str, token: int = 1) -> None:
@@ -255,7 +268,7 @@ def test_of_two_outcomes_in_one_call_the_first_settles_a_callback(pair: Pair) ->
             for state in states
             for parent, number in [("deadline", 1) if state == "timeout" else ("0" * 20, 2)]
         ]
-        heard, _ = pair.run(hear(pair.callbacks.keys, rows, 1000))
+        heard, _ = pair.run(notify(pair.callbacks.keys, rows, 1000))
         assert (heard, pair.reply(callback).status) == (1, states[0])
         assert pair.body(callback) == (LATE if states[0] == "timeout" else BODY)
 
@@ -457,11 +470,11 @@ def test_a_relay_that_dies_before_it_confirms_has_settled_the_callback(pair: Pai
     callback = pair.promise()
     message = pair.send(callback)
     end(pair.actions, message, "kept", record=b'{"state":"done","result":1}')
-    taken = pair.run(take_errands(pair.actions.keys))
+    taken = pair.run(take_outbox(pair.actions.keys))
     pair.run(deliver(pair.app.engine.keys_of, pair.actions.keys, list(zip(taken.ids, taken.texts, strict=True)), 1000))
     assert pair.handle_all() == [callback]
     before = everything(pair.callbacks)
-    pair.advance(ERRAND_MS + 1)
+    pair.advance(RESERVED_MS + 1)
     assert pair.relay() == 1
     assert (everything(pair.callbacks), outbox(pair.actions)) == (before, {})
 
@@ -472,7 +485,7 @@ def test_a_relay_that_dies_with_the_deadline_in_hand_is_followed_by_another(pair
     callback = pair.promise(late=LATE)
     message = pair.send(callback)
     pair.advance(TIMEOUT_MS + 1)
-    taken = pair.run(take_errands(pair.callbacks.keys))
+    taken = pair.run(take_outbox(pair.callbacks.keys))
     assert taken.ids == [f"{callback}.late"]
     assert pair.relay() == 0
     if has_reply:
@@ -481,9 +494,9 @@ def test_a_relay_that_dies_with_the_deadline_in_hand_is_followed_by_another(pair
         pair.run(
             deliver(pair.app.engine.keys_of, pair.actions.keys, list(zip(taken.ids, taken.texts, strict=True)), 1000)
         )
-        assert pair.run(take_errands(pair.callbacks.keys, taken.ids)).ids == []
+        assert pair.run(take_outbox(pair.callbacks.keys, taken.ids)).ids == []
     else:
-        pair.advance(ERRAND_MS + 1)
+        pair.advance(RESERVED_MS + 1)
         assert pair.relay() == 1
     assert pair.reply(callback).status == ("done" if has_reply else "timeout")
     assert pair.body(callback) == (BODY if has_reply else LATE)
@@ -526,7 +539,7 @@ def test_many_callbacks_whose_outcomes_come_twice_and_mixed_are_each_settled_onc
             rows += moved(id, how, ms=0, text=b'{"state":"%b","result":1}' % how.encode()).moved
         assert pair.actions.turn(0, Settled(moved=rows)).refused == []
         for desk in chance.sample([pair.actions, pair.callbacks], 2):
-            taken = pair.run(take_errands(desk.keys))
+            taken = pair.run(take_outbox(desk.keys))
             found = list(zip(taken.ids, taken.texts, strict=True))
             in_hand += found
             if chance.random() < 0.7:  # else it dies with them in hand
@@ -534,7 +547,7 @@ def test_many_callbacks_whose_outcomes_come_twice_and_mixed_are_each_settled_onc
                 chance.shuffle(told)
                 finished, _ = pair.run(deliver(pair.app.engine.keys_of, pair.actions.keys, told, 1000))
                 if chance.random() < 0.7:  # else before it says so
-                    pair.run(take_errands(desk.keys, finished))
+                    pair.run(take_outbox(desk.keys, finished))
         if turn % 5 == 0:
             chance.shuffle(in_hand)
             pair.run(deliver(pair.app.engine.keys_of, pair.actions.keys, in_hand, 1000))

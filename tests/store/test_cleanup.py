@@ -457,7 +457,7 @@ def test_a_queue_that_was_listed_again_since_it_was_read_stays(desk: Desk) -> No
 
 
 def span(n: int, **more: Any) -> Span:
-    return Span(f"{n:020}", "a.b", "a:actions", "send", correlation=f"operation {n % 3}", **more)
+    return Span(id=f"{n:020}", type="a.b", queue="a:actions", intent="send", correlation=f"operation {n % 3}", **more)
 
 
 def read(desk: Desk, id: str) -> list[Span]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relevo.engine.clock_steps import Replanned, set_back
-from relevo.engine.outbox import take_errands
+from relevo.engine.outbox import take_outbox
 from relevo.schedules import store as schedules
 from relevo.schedules.schedule import schedule_of
 from tests.store.desk import LEASE_MS, Desk
@@ -113,7 +113,7 @@ def test_schedules_wait_for_their_next_tick(desk: Desk) -> None:
         due,
     ]
     desk.advance(1001)
-    assert desk.run(take_errands(desk.keys, ticks=True)).ids == ["@often"]
+    assert desk.run(take_outbox(desk.keys, ticks=True)).ids == ["@often"]
 
 
 def test_nothing_of_it_stays(desk: Desk) -> None:

@@ -74,7 +74,9 @@ def test_no_more_jobs_of_a_task_run_than_its_limit_allows_and_other_tasks_are_no
     got = desk.claim(10)
     assert set(others) < set(got)
     assert len(got) == 5
-    assert standing(desk, "t:charge") == LimitInfo("", 2, None, None, paused=False, running=2, parked=3, task="charge")
+    assert standing(desk, "t:charge") == LimitInfo(
+        tenant="", concurrency=2, rate=None, burst=None, paused=False, running=2, parked=3, task="charge"
+    )
     order = [id for id in got if id not in others]
     while held := [id for id in order if desk.score("running", id)]:
         order += started(desk.turn(10, plain(held[:1])))
@@ -135,7 +137,9 @@ def test_no_more_jobs_of_a_queue_run_than_its_limit_allows(desk: Desk) -> None:
     assert (desk.stats().ready, desk.stats().waiting) == (3, 0), "they stay where they are"
     assert desk.claim(10, worker="other") == []
     assert started(desk.turn(10, plain(ids[:1]))) == ids[2:3]
-    assert standing(desk, "q:") == LimitInfo("", 2, None, None, paused=False, running=2, parked=0)
+    assert standing(desk, "q:") == LimitInfo(
+        tenant="", concurrency=2, rate=None, burst=None, paused=False, running=2, parked=0
+    )
     assert not desk.finish(ids[1:3])
     assert desk.drain() == ids[3:]
     assert_nothing_is_left(desk)
@@ -439,7 +443,9 @@ def test_the_limit_of_a_task_outlives_its_breaker(desk: Desk) -> None:
     desk.advance(30_001)
     assert desk.claim(9) == ids[:1]
     assert started(desk.turn(9, plain(ids[:1]))) == ids[1:4]
-    assert standing(desk, "t:charge") == LimitInfo("", 3, None, None, paused=False, running=3, parked=1, task="charge")
+    assert standing(desk, "t:charge") == LimitInfo(
+        tenant="", concurrency=3, rate=None, burst=None, paused=False, running=3, parked=1, task="charge"
+    )
 
 
 def test_a_line_whose_time_has_come_is_not_put_off_because_others_are_let_go(desk: Desk) -> None:

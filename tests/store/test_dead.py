@@ -416,12 +416,12 @@ def lead(desk: Desk, verb: Any, run: Replay, owner: str = "me") -> tuple[bool, b
 
 
 def test_a_replay_is_led_by_one_process_at_a_time(desk: Desk) -> None:
-    run = Replay(Ids()(), total=9)
+    run = Replay(id=Ids()(), total=9)
     assert lead(desk, "note", run) == (False, False, None), "it was not taken"
     assert lead(desk, "take", run) == (True, False, None)
     assert lead(desk, "take", run)[0], "again"
     assert lead(desk, "take", run, "other") == (False, False, run)
-    assert lead(desk, "note", Replay(run.id, total=9, retried=1))[0]
+    assert lead(desk, "note", Replay(id=run.id, total=9, retried=1))[0]
     assert not lead(desk, "note", run, "other")[0]
     desk.advance(SILENT_MS)
     said, _, before = lead(desk, "take", run, "other")
@@ -429,13 +429,13 @@ def test_a_replay_is_led_by_one_process_at_a_time(desk: Desk) -> None:
     assert not lead(desk, "note", run)[0], "a worker taken for dead leads no more"
     found = desk.run(replays.one(desk.keys, run.id))
     assert (found.retried, found.is_led) == (1, True)
-    assert lead(desk, "end", Replay(run.id, state="stopped"), "other")[0]
+    assert lead(desk, "end", Replay(id=run.id, state="stopped"), "other")[0]
     assert not desk.run(replays.one(desk.keys, run.id)).is_led
     assert lead(desk, "take", run)[0], "one that ended can be taken at once"
 
 
 def test_a_request_to_stop_a_replay_reaches_its_leader_once(desk: Desk) -> None:
-    run = Replay(Ids()())
+    run = Replay(id=Ids()())
     assert lead(desk, "stop", run, "") == (False, False, None)
     lead(desk, "take", run)
     for _ in range(2):
@@ -451,7 +451,7 @@ def test_replays_are_remembered_for_a_week_the_newest_hundred(desk: Desk) -> Non
     made = Ids()
     ids = [made() for _ in range(103)]
     for id in ids:
-        lead(desk, "take", Replay(id))
+        lead(desk, "take", Replay(id=id))
     assert desk.ask("ZCARD", "replays") == replays.MOST
     for key in ("replays", f"replay:{ids[-1]}"):
         assert 6 * DAY < desk.ask("PTTL", key) <= 7 * DAY

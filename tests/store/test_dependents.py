@@ -10,7 +10,7 @@ from relevo.engine.dependents import follow
 from relevo.engine.edges import Edge, Report, edges_of
 from relevo.engine.job import State
 from relevo.engine.job_store import attach, discard, look
-from relevo.engine.outbox import deliver, hear
+from relevo.engine.outbox import deliver, notify
 from relevo.queues.store import clear
 from relevo.workflows.store import expect
 from tests.store.desk import Desk, moved, new_id
@@ -229,12 +229,12 @@ def test_a_child_that_was_cut_blames_the_parent_that_forbids_it(
     state, policy, index = (*others, "")[:3]
     news = [Report(child, id, 2, state, policy, index) for id in (OTHER, "2" * 20)]
     news.insert(0 if is_first else 1, Report(child, PARENT, 2, "expired"))
-    assert desk.run(hear(desk.keys, news, 1000)) == (3, False)
+    assert desk.run(notify(desk.keys, news, 1000)) == (3, False)
     record = desk.run(look(desk.keys, child)).record
     assert [attempt.message for attempt in record.story.attempts] == [f"it depends on {PARENT}, which is expired"]
     assert (record.reason, record.runs) == ("dependency_failed", 0)
     one, other = waiting(desk), waiting(desk)
-    desk.run(hear(desk.keys, [Report(one, PARENT, 2, "dead"), Report(other, OTHER, 2, "cancelled")], 1000))
+    desk.run(notify(desk.keys, [Report(one, PARENT, 2, "dead"), Report(other, OTHER, 2, "cancelled")], 1000))
     for child, parent, state in ((one, PARENT, "dead"), (other, OTHER, "cancelled")):
         (attempt,) = desk.run(look(desk.keys, child)).record.story.attempts
         assert attempt.message == f"it depends on {parent}, which is {state}"
@@ -336,7 +336,7 @@ def test_no_more_workers_are_called_than_there_are_jobs(desk: Desk) -> None:
     children = [waiting(desk) for _ in range(3)]
     for n in range(5):
         desk.wait(f"w{n}")
-    desk.run(hear(desk.keys, [Report(child, PARENT, 2, "done") for child in children], 1000))
+    desk.run(notify(desk.keys, [Report(child, PARENT, 2, "done") for child in children], 1000))
     assert sum(len(desk.bell(f"w{n}")) for n in range(5)) == 3
 
 

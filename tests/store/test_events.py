@@ -44,7 +44,7 @@ from relevo.bus.message_store import Place, Tracked
 from relevo.bus.subscription_store import CLOSE_MS, Subscription, subscribe, subscriptions, sweep, unsubscribe
 from relevo.engine.ids import Ids, made_ms
 from relevo.engine.lists import bus_queues
-from relevo.engine.outbox import ERRAND_MS, relay, take_errands
+from relevo.engine.outbox import RESERVED_MS, relay, take_outbox
 from relevo.engine.push import CHUNK_BYTES
 from relevo.engine.topics import DEEPEST, check_pattern, matches
 from relevo.errors import OptionError, OutOfMemory
@@ -62,7 +62,7 @@ from tests.store.kin import everything, step_by_step
 from tests.topologies import Cluster
 
 #: What others hold: the letter of an event is theirs until this has passed.
-GONE = ERRAND_MS + 1
+GONE = RESERVED_MS + 1
 
 
 @pytest.fixture
@@ -196,8 +196,8 @@ def test_a_broadcast_subscription_gets_events_while_its_lease_lives_and_is_remov
 
 
 def test_among_a_thousand_subscriptions_the_ten_that_match_are_found_at_once(bus: Bus) -> None:
-    many = [Subscription(f"shop.topic_{n}.*", "mail", queue_of(f"s{n}")) for n in range(990)]
-    many += [Subscription("shop.*.sold", "mail", queue_of(f"t{n}")) for n in range(10)]
+    many = [Subscription(pattern=f"shop.topic_{n}.*", service="mail", queue=queue_of(f"s{n}")) for n in range(990)]
+    many += [Subscription(pattern="shop.*.sold", service="mail", queue=queue_of(f"t{n}")) for n in range(10)]
     assert Counter(bus.run(subscribe(bus.keys, many))) == {"new": 1000}
     calls: Counter[str] = Counter()
     plan = publish_and_deliver(bus.keys, bus.app.engine.keys_of, "shop.all.sold", new_id(), BODY)
@@ -257,10 +257,10 @@ def test_the_event_of_a_killed_publisher_is_delivered_by_the_next_relay(bus: Bus
     event = bus.publish()
     early = bus.relay()
     assert early.delivered == 0
-    assert 0 < early.next_ms - early.now_ms <= ERRAND_MS
+    assert 0 < early.next_ms - early.now_ms <= RESERVED_MS
     assert (bus.waiting("a"), bus.waiting("b")) == ([], [])
     bus.advance(GONE)
-    assert bus.run(take_errands(bus.keys)).ids == [letter_id(event.id)]
+    assert bus.run(take_outbox(bus.keys)).ids == [letter_id(event.id)]
     assert bus.relay().delivered == 0, "another relay holds it, and dies"
     bus.advance(GONE)
     late = bus.relay()
@@ -465,7 +465,7 @@ def test_an_unreadable_outbox_message_is_dropped_and_delays_no_other(
     bus.advance(GONE)
     with caplog.at_level(logging.ERROR, "relevo.relay"):
         assert bus.relay().delivered == 2
-    assert "letter x.event cannot be read and is dropped" in caplog.text
+    assert "outbox message x.event cannot be read and is dropped" in caplog.text
     assert (bus.waiting("a"), bus.outbox()) == ([event.id], {})
 
 
@@ -667,13 +667,13 @@ def cluster(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 async def test_subscriptions_may_be_on_all_nodes_of_a_cluster(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ERRAND_MS", 200)  # no clock can be moved there, so all must happen sooner
+    monkeypatch.setattr(module, "RESERVED_MS", 200)  # no clock can be moved there, so all must happen sooner
     monkeypatch.setattr(subscribing, "CLOSE_MS", 200)
     app = Relevo("nodes", url=cluster.url, env="test")
     names = [queue_of(f"s{n}") for n in range(8)]
     homes = {cluster.primary_of(app.engine.keys_of(name).key("jobs").decode()).port for name in names}
     assert len(homes) == 3, "the queues are on all nodes"
-    many = [Subscription("shop.*", "mail", name) for name in names]
+    many = [Subscription(pattern="shop.*", service="mail", queue=name) for name in names]
     assert app.engine.run(subscribe(app.engine.bus_keys, many)) == ["new"] * 8
     log = Log("shop:notifications", 60_000)
     ids = [new_id() for _ in range(4)]

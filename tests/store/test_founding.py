@@ -12,7 +12,7 @@ from relevo import Relevo, State, Workflow, chain, group
 from relevo.engine.dependents import follow, gate_of, needs_of
 from relevo.engine.edges import Edge
 from relevo.engine.job_store import attach, look
-from relevo.engine.outbox import MEMBERS, deliver, hear, opened, start_letter, start_members
+from relevo.engine.outbox import MEMBERS, deliver, notify, opened, start_letter, start_members
 from relevo.engine.push import GATE_MS, NewJob, push_rich
 from relevo.errors import ServerUnavailable
 from relevo.store.plan import Call
@@ -55,7 +55,7 @@ def member_of(desk: Desk, flow: str, n: int = 1, **more: Any) -> list[str]:
 def founding(desk: Desk, flow: str, *gates: str) -> tuple[int, bool]:
     """Open a workflow's own gate, and ask for those of its members to be opened."""
     start = start_letter([("default", gate) for gate in gates])
-    said: tuple[int, bool] = desk.run(hear(desk.keys, opened([flow]), 1000, start=start))
+    said: tuple[int, bool] = desk.run(notify(desk.keys, opened([flow]), 1000, start=start))
     return said
 
 
@@ -85,9 +85,9 @@ def test_only_a_report_that_changes_something_counts_and_asks_for_the_start(desk
     assert everything(desk) == before, "a late founding changes nothing"
     first, second = waiting(desk, 2), waiting(desk, 2)
     reports = opened([first, second, new_id(), first])
-    assert desk.run(hear(desk.keys, reports, 1000)) == (2, False)
-    assert desk.run(hear(desk.keys, reports, 1000, start="start\n")) == (0, False)
-    assert desk.run(hear(desk.keys, [], 1000, start="start\n")) == (0, False)
+    assert desk.run(notify(desk.keys, reports, 1000)) == (2, False)
+    assert desk.run(notify(desk.keys, reports, 1000, start="start\n")) == (0, False)
+    assert desk.run(notify(desk.keys, [], 1000, start="start\n")) == (0, False)
     assert outbox(desk) == {}
 
 
@@ -143,7 +143,7 @@ def test_a_founded_workflow_whose_gates_lapse_before_they_are_opened_ends_cancel
     desk.advance(GATE_MS + 1)
     lapse = outbox(desk)[gate_of(members[0])]
     desk.run(deliver(lambda _: desk.keys, desk.keys, [(gate_of(members[0]), lapse.encode())], 1000))
-    desk.run(hear(desk.keys, [], 1000, [gate_of(members[0])]))
+    desk.run(notify(desk.keys, [], 1000, [gate_of(members[0])]))
     relayed(desk)
     assert [state_of(desk, id) for id in members] == ["cancelled", "cancelled"]
     assert stands(desk, flow) == ("closed", "cancelled", "0")
@@ -215,7 +215,7 @@ def test_workers_start_plain_members_whose_maker_died_after_the_founding(desk: D
     flow = founded(desk, 2, gated=True)
     ids = plain_members(desk, flow)
     start = start_letter([("default", ids[0] + MEMBERS)])
-    assert desk.run(hear(desk.keys, opened([flow]), 1000, start=start, start_ms=2000)) == (1, False)
+    assert desk.run(notify(desk.keys, opened([flow]), 1000, start=start, start_ms=2000)) == (1, False)
     assert relayed(desk) == 0, "its maker does so now"
     desk.advance(2001)
     relayed(desk)
@@ -316,7 +316,7 @@ def remove_flows(desk: Desk) -> None:
 
 def test_a_flow_of_two_queues_is_founded_when_all_of_it_is_in_place(late_app: Relevo, desks: list[Desk]) -> None:
     flow = made_slowly(late_app, desks, "workflows/notify_dependents", GATE_MS - 60_000)
-    assert flow.status() is State.READY or flow.status() is State.RUNNING
+    assert flow.state() is State.READY or flow.state() is State.RUNNING
     assert (desks[0].stats().ready, desks[1].stats().waiting) == (3, 1)
     assert outbox(desks[0]) == outbox(desks[1]) == {}
     flow.cancel()

@@ -68,6 +68,6 @@ def test_the_purge_leaves_a_job_alone_that_is_there_anew_since_it_was_looked_at(
     desk.turn(0, kept(desk.claim()))
     assert desk.run(Leader(desk.keys, "me").take())
     for score, is_removed in ((seen, False), (int(desk.score("done", id) or 0), True)):
-        act = Act(id, "done", score, "", seen, 1000, Ending("removed"))
+        act = Act(id=id, state="done", score=score, claim="", since_ms=seen, limit_ms=1000, end=Ending(verb="removed"))
         assert desk.run(purge(desk.keys, "me", [act], 1000))[0] == [is_removed]
         assert (desk.record(id) is None) is is_removed

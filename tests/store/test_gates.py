@@ -12,7 +12,7 @@ from relevo import Relevo
 from relevo.engine.dependents import forget, gate_of, needs_of, push_dependents
 from relevo.engine.edges import Edge, Policy
 from relevo.engine.job_store import look
-from relevo.engine.outbox import REPORTS, deliver, hear, opened, start_letter
+from relevo.engine.outbox import REPORTS, deliver, notify, opened, start_letter
 from relevo.engine.push import CHUNK, GATE_MS, NewJob, push_rich
 from relevo.errors import UnknownJob
 from relevo.queues.store import clear
@@ -60,7 +60,7 @@ def test_a_gated_job_does_not_start_before_its_gate_opens(desk: Desk) -> None:
     due = desk.score("errands", gate_of(ids[0])) or 0
     assert due == desk.now_ms + GATE_MS
     for _ in range(2):
-        assert desk.run(hear(desk.keys, opened(ids), 1000, [gate_of(ids[0])]))[1] is False
+        assert desk.run(notify(desk.keys, opened(ids), 1000, [gate_of(ids[0])]))[1] is False
         assert desk.members("ready") == ids
         assert outbox(desk) == {}
 
@@ -91,7 +91,7 @@ def test_a_gate_that_is_never_opened_cancels_the_jobs_behind_it(desk: Desk) -> N
 def test_a_gate_that_lapses_after_it_was_opened_changes_nothing(desk: Desk) -> None:
     ids = gated(desk, 2, parents=1)
     letter = outbox(desk)
-    desk.run(hear(desk.keys, opened(ids), 1000))
+    desk.run(notify(desk.keys, opened(ids), 1000))
     report(desk, ids[0], "done")
     before = everything(desk)
     lapse = [(id, text.encode()) for id, text in letter.items()]
@@ -113,7 +113,7 @@ def test_dependents_of_a_job_whose_gate_lapsed_are_cancelled(desk: Desk) -> None
     (id,) = gated(desk, edges=str(Edge(flow, "default", "n")))
     assert report(desk, id, "cancelled", 0, parent="gate") is True
     assert outbox(desk)[f"{id}.0"].startswith("lapsed 0 ")
-    desk.run(hear(desk.keys, [], 1000, [gate_of(id)]))
+    desk.run(notify(desk.keys, [], 1000, [gate_of(id)]))
     relayed(desk)
     known = bag(desk, flow)
     assert (known["state"], known["n:cancelled"]) == ("cancelled", "1")
@@ -135,7 +135,7 @@ def test_an_outbox_message_starts_a_workflow_whose_members_are_stored(desk: Desk
     gates = [("default", gate_of(here_id)), (ODD, gate_of(there_id)), ("nowhere", gate_of(new_id()))]
     flow = workflow(desk, 3, gated=True)
     assert outbox(desk).keys() == {gate_of(here_id)}
-    assert desk.run(hear(desk.keys, opened([flow]), 1000, start=start_letter(gates))) == (1, True)
+    assert desk.run(notify(desk.keys, opened([flow]), 1000, start=start_letter(gates))) == (1, True)
     assert outbox(desk).keys() == {gate_of(here_id), flow + ".start"}
     assert desk.claim() == []
     start = outbox(desk)[flow + ".start"].encode()
@@ -222,7 +222,7 @@ def test_a_job_that_is_not_stored_leaves_the_names_of_others_alone(desk: Desk) -
         job = NewJob(new_id(), 100, BODY.encode(), needs=needs_of(0, KEEP_MS, gated=True))
         desk.run(push_rich(desk.keys, [job], "default"))
         desk.run(forget(desk.keys, [msgspec.structs.replace(job, name=name)]))
-        desk.run(hear(desk.keys, [], 1000, [gate_of(job.id)]))
+        desk.run(notify(desk.keys, [], 1000, [gate_of(job.id)]))
     assert (desk.ask("GET", "unique:held"), desk.ask("HGET", "names", "named")) == (held.encode(), named.encode())
 
 

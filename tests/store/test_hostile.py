@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from relevo.engine.job_store import attach, cancel, look
-from relevo.engine.outbox import relay, take_errands
+from relevo.engine.outbox import relay, take_outbox
 from relevo.engine.turn import Note, Settled, leave, note, renew, rest
 from relevo.errors import ServerRefused
 from relevo.health.status import judge
@@ -76,12 +76,12 @@ class Day:
             desk.run(limit(desk.keys, "q:", limit_of(concurrency=50)))
         desk.wait(WORKER)
         (self.neighbour,) = desk.push('{"t":"shop.mail"}')
-        self.hear()
+        self.notify()
         self.held.update(dict.fromkeys(desk.claim(worker=WORKER), 1))  # under a limit jobs are not handed over
         assert [*self.held] == [self.neighbour]
         assert desk.run(attach(desk.keys, self.neighbour, b"{x}:inbox:p"))
 
-    def hear(self) -> None:
+    def notify(self) -> None:
         """Read what lies on the bell, and stop waiting."""
         for message in self.desk.run(leave(self.desk.keys, WORKER)):
             if message[:1] == b"j":
@@ -99,7 +99,7 @@ class Day:
         jobs.append(self.desk.push_one('{"t":"shop.pay","g":"acme"}', tenant="acme", when="+1000"))
         gone = self.desk.push_one('{"t":"shop.pay"}', when="+900000")
         run(cancel(keys, [(gone, 60_000, "")], 1000))
-        run(take_errands(keys, ticks=True))
+        run(take_outbox(keys, ticks=True))
         run(look(keys, self.neighbour))
         run(limits(keys))
         run(pauses(keys, "default", self.desk.now_ms, run(written(keys))))
@@ -108,7 +108,7 @@ class Day:
     def finish(self, ids: list[str]) -> None:
         """Work until these have ended. Time passes for a lease at the most."""
         for _ in range(LEASE_MS // 1000 + 5):
-            self.hear()
+            self.notify()
             done = Settled()
             for id, token in self.held.items():
                 part = kept([id], token, record=RECORD)

@@ -12,7 +12,7 @@ from relevo.engine.dependents import follow, needs_of
 from relevo.engine.edges import Edge, Report
 from relevo.engine.job import Envelope, State, read_record
 from relevo.engine.job_store import Claim, attach, cancel, discard, look, readable, revive
-from relevo.engine.outbox import hear, relay
+from relevo.engine.outbox import notify, relay
 from relevo.engine.push import NewJob, push_plain, push_rich
 from relevo.engine.turn import Note, note
 from relevo.engine.whereabouts import of_ended
@@ -178,7 +178,7 @@ def test_whatever_the_body_is_its_job_is_cancelled_looked_at_and_brought_back_to
         job = NewJob(new_id(), 100, body, needs=needs_of(1, 60_000))
         desk.run(push_rich(desk.keys, [job]))
         id = job.id
-        desk.run(hear(desk.keys, [Report(id, "0" * 20, 2, "dead")], 1000))
+        desk.run(notify(desk.keys, [Report(id, "0" * 20, 2, "dead")], 1000))
     else:
         id = new_id()
         desk.run(push_plain(desk.keys, [(id, body)], 100, LEASE_MS))
@@ -197,7 +197,7 @@ def test_whatever_the_body_is_its_job_is_cancelled_looked_at_and_brought_back_to
         # dependents are kept in the record, before the body
         assert desk.run(follow(desk.keys, id, [Edge(new_id(), "default")])) == ("cancelled", 0)
     if how == "cut":
-        desk.run(hear(desk.keys, [Report(id, "0" * 20, 3, "revived")], 1000))
+        desk.run(notify(desk.keys, [Report(id, "0" * 20, 3, "revived")], 1000))
         assert desk.ask("HGET", "jobs", id) == body
         desk.run(relay(lambda _: desk.keys, ["default"], 1000))
 
@@ -391,7 +391,7 @@ def test_a_job_cancelled_before_its_first_attempt_has_a_token_in_its_second_life
     (id,) = desk.push(BODY)
     cancelling(desk, id)
     assert reviving(desk, id) == 1
-    assert desk.ask("HGET", "claims", id).startswith(b"1 nobody 1"), "held by no worker, since now"
+    assert desk.ask("HGET", "claims", id).startswith(b"1 none 1"), "held by no worker, since now"
     found = desk.turn(1)
     assert found.ids == [id.encode()]
     claim, story = found.again[0]

@@ -249,7 +249,7 @@ def test_a_schedule_that_is_run_now_runs_once(desk: Desk) -> None:
 
 
 def test_an_event_whose_letter_was_delivered_is_not_published_again(desk: Desk) -> None:
-    desk.run(subscribe(desk.keys, [Subscription("shop.*", "mail", "mail:notifications:shop")]))
+    desk.run(subscribe(desk.keys, [Subscription(pattern="shop.*", service="mail", queue="mail:notifications:shop")]))
     call = publish(desk.keys, "shop.sold", new_id(), b'{"t":"x"')
     said, repeated = late_and_lost(call, desk)
     assert said.is_wanted

@@ -7,7 +7,7 @@ import pytest
 from relevo import Relevo
 from relevo.engine.dependents import follow, forget, gate_of, needs_of
 from relevo.engine.edges import Edge
-from relevo.engine.outbox import hear
+from relevo.engine.outbox import notify
 from relevo.engine.push import NewJob, push_rich
 from tests.leaks import leaks
 from tests.servers import Server
@@ -118,7 +118,7 @@ def test_a_closed_gate_is_a_leak_once_nothing_is_behind_it(desk: Desk, app: Rele
     assert leaks(server, app.name) == []
     desk.run(forget(desk.keys, [second]))
     assert [leak.partition("}:")[2] for leak in leaks(server, app.name)] == [f"letters[{gate_of(first.id)}]"]
-    desk.run(hear(desk.keys, [], 1000, [gate_of(first.id)]))
+    desk.run(notify(desk.keys, [], 1000, [gate_of(first.id)]))
     assert leaks(server, app.name) == []
 
 

@@ -13,7 +13,7 @@ from relevo.engine.dependents import follow
 from relevo.engine.edges import Edge, Letter, letter_of
 from relevo.engine.job import State, read_record
 from relevo.engine.job_store import attach, cancel, discard, look
-from relevo.engine.outbox import ERRAND_MS, LETTERS, Errands, deliver, relay, take_errands
+from relevo.engine.outbox import RESERVED_MS, ROUND, Taken, deliver, relay, take_outbox
 from relevo.engine.push import NewJob, push_rich
 from relevo.engine.turn import rest
 from relevo.queues.store import clear, pause
@@ -48,8 +48,8 @@ def noted(desk: Desk, *edges: Edge, **rich: Any) -> str:
     return parent
 
 
-def take(desk: Desk, *finished: str, ticks: bool = False) -> Errands:
-    taken: Errands = desk.run(take_errands(desk.keys, finished, ticks=ticks))
+def take(desk: Desk, *finished: str, ticks: bool = False) -> Taken:
+    taken: Taken = desk.run(take_outbox(desk.keys, finished, ticks=ticks))
     return taken
 
 
@@ -198,9 +198,9 @@ def test_an_errand_is_taken_by_one_and_again_by_another_if_it_is_not_finished(de
     letter = f"{parent}.2"
     taken = take(desk)
     assert (taken.ids, taken.texts) == ([letter], [outbox(desk)[letter].encode()])
-    assert taken.next_ms == taken.now_ms + ERRAND_MS
+    assert taken.next_ms == taken.now_ms + RESERVED_MS
     assert take(desk).ids == []
-    desk.advance(ERRAND_MS + 1)
+    desk.advance(RESERVED_MS + 1)
     assert take(desk).ids == [letter], "the relay that took it has died"
     taken = take(desk, letter)
     assert (taken.ids, taken.next_ms, outbox(desk)) == ([], 0, {})
@@ -208,12 +208,12 @@ def test_an_errand_is_taken_by_one_and_again_by_another_if_it_is_not_finished(de
 
 
 def test_errands_are_taken_in_the_order_of_their_times_some_at_once(desk: Desk) -> None:
-    parents = [noted(desk, EDGE) for _ in range(LETTERS + 5)]
+    parents = [noted(desk, EDGE) for _ in range(ROUND + 5)]
     for parent in parents:
         end(desk, parent, "plain")
         desk.advance(1)
     first, second = take(desk), take(desk)
-    assert len(first.ids) == LETTERS
+    assert len(first.ids) == ROUND
     assert first.ids + second.ids == [f"{parent}.2" for parent in parents]
     assert take(desk, *first.ids, *second.ids).next_ms == 0
 
@@ -227,7 +227,7 @@ def test_an_errand_whose_outbox_message_is_gone_is_dropped(desk: Desk) -> None:
     assert desk.ask("EXISTS", "errands") == 0
 
 
-@pytest.mark.parametrize("schedules", [1, LETTERS, 3 * LETTERS])
+@pytest.mark.parametrize("schedules", [1, ROUND, 3 * ROUND])
 def test_overdue_schedules_do_not_hide_outbox_messages(desk: Desk, schedules: int) -> None:
     """A client that cancels something must be able to carry the news though no worker fires the schedules."""
     desk.ask("HSET", "schedules", *(word for n in range(schedules) for word in (f"s{n}", "{}")))
@@ -238,7 +238,7 @@ def test_overdue_schedules_do_not_hide_outbox_messages(desk: Desk, schedules: in
     taken = take(desk)
     assert sorted(taken.ids) == sorted(f"{parent}.2" for parent in parents)
     assert take(desk, *taken.ids).ids == []
-    assert take(desk, ticks=True).ids == [f"@s{n}" for n in range(min(schedules, LETTERS))]
+    assert take(desk, ticks=True).ids == [f"@s{n}" for n in range(min(schedules, ROUND))]
     desk.ask("DEL", "errands")
 
 
@@ -277,7 +277,7 @@ def test_an_unreadable_outbox_message_is_dropped_and_delays_no_other(
     end(desk, parent, "plain")
     with caplog.at_level(logging.ERROR, "relevo.relay"):
         assert relayed(desk) == 2
-    assert "letter a.2 cannot be read and is dropped" in caplog.text
+    assert "outbox message a.2 cannot be read and is dropped" in caplog.text
     assert (outbox(desk), state_of(desk, child)) == ({}, "ready")
 
 
@@ -354,7 +354,7 @@ def test_a_relay_that_dies_before_it_confirms_has_delivered(desk: Desk) -> None:
     desk.run(deliver(lambda _: desk.keys, desk.keys, list(zip(taken.ids, taken.texts, strict=True)), 1000))
     assert state_of(desk, child) == "ready"
     assert relayed(desk) == 0
-    desk.advance(ERRAND_MS + 1)
+    desk.advance(RESERVED_MS + 1)
     before = desk.members("ready")
     assert relayed(desk) == 1
     assert (desk.members("ready"), outbox(desk)) == (before, {})

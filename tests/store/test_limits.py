@@ -446,7 +446,9 @@ def test_a_paused_tenant_starts_nothing_until_it_is_resumed(desk: Desk) -> None:
     desk.finish(others)
     found = desk.turn(9)
     assert found.wake_ms - found.now_ms == LOOK_MS, "a line is looked at once a minute, even if nothing happens"
-    assert standing(desk, "a") == LimitInfo("a", None, None, None, paused=True, running=0, parked=3)
+    assert standing(desk, "a") == LimitInfo(
+        tenant="a", concurrency=None, rate=None, burst=None, paused=True, running=0, parked=3
+    )
     assert desk.run(limits.resume(desk.keys, "g:a")) is True
     assert desk.run(limits.resume(desk.keys, "g:a")) is False
     assert desk.claim(9) == ids
@@ -534,7 +536,9 @@ def test_a_tenant_may_have_any_printable_name(desk: Desk, tenant: str) -> None:
     limit(desk, tenant, concurrency=1)
     first, second = enqueue(desk, tenant, 2)
     assert desk.claim(5) == [first]
-    assert standing(desk, tenant) == LimitInfo(tenant, 1, None, None, paused=False, running=1, parked=1)
+    assert standing(desk, tenant) == LimitInfo(
+        tenant=tenant, concurrency=1, rate=None, burst=None, paused=False, running=1, parked=1
+    )
     assert started(desk.turn(5, plain([first]))) == [second]
     desk.finish([second])
     assert desk.run(limits.unlimit(desk.keys, f"g:{tenant}"))

@@ -53,7 +53,9 @@ def body_of(desk: Desk, id: str) -> bytes:
 
 
 def worker(id: str, running: int = 0) -> WorkerInfo:
-    return WorkerInfo(id, "host", 1, ("billing:actions",), 10, 1, running)
+    return WorkerInfo(
+        id=id, host="host", pid=1, queues=("billing:actions",), concurrency=10, started_ms=1, running=running
+    )
 
 
 def serving(desk: Desk, id: str = "w1", *actions: str) -> int:

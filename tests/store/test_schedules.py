@@ -9,7 +9,7 @@ import pytest
 
 from relevo import Relevo
 from relevo.engine.job_store import cancel, look
-from relevo.engine.outbox import ERRAND_MS, Errands, relay, take_errands
+from relevo.engine.outbox import RESERVED_MS, Taken, relay, take_outbox
 from relevo.engine.push import NewJob
 from relevo.schedules import store
 from relevo.schedules.schedule import Schedule, schedule_of
@@ -82,7 +82,7 @@ def test_a_new_schedule_waits_for_its_first_tick(desk: Desk) -> None:
     schedule = made(cron="30 2 * * *", tz="Europe/Madrid", priority=7, overlap="queue")
     assert enroll(desk, schedule, 5000) == "new"
     assert desk.score("errands", "@nightly") == 5000
-    assert standing(desk) == Standing(schedule, due_ms=5000)
+    assert standing(desk) == Standing(schedule=schedule, due_ms=5000)
 
 
 @pytest.mark.parametrize("code", ["", "digest"])
@@ -254,7 +254,7 @@ def test_the_tick_that_is_waited_for_fires_once_however_many_try(desk: Desk) -> 
     id = one(desk, schedule, 1000, priority=7)
     assert (desk.members("ready"), desk.ask("HGET", "jobs", id)) == ([id], BODY)
     assert desk.score("errands", "@nightly") == 1000 + HOUR
-    assert standing(desk) == Standing(schedule, due_ms=1000 + HOUR, job=id, fired=1)
+    assert standing(desk) == Standing(schedule=schedule, due_ms=1000 + HOUR, job=id, fired=1)
     before = everything(desk)
     for _ in range(20):
         assert fire(desk, schedule, 1000, due=1000, next=1000 + HOUR) is None
@@ -360,7 +360,7 @@ def test_dropped_ticks_are_counted_and_listed(desk: Desk) -> None:
     schedule = made()
     enroll(desk, schedule, 500)
     assert fire(desk, schedule, due=500, next=1000) == [], "it moves on without a job"
-    assert standing(desk) == Standing(schedule, due_ms=1000)
+    assert standing(desk) == Standing(schedule=schedule, due_ms=1000)
     assert (history(desk), desk.ask("EXISTS", "runs:nightly")) == ([], 0)
     (id,) = fire(desk, schedule, 9000, due=1000, next=9000 + HOUR, dropped=7) or [""]
     assert fire(desk, schedule, due=9000 + HOUR, next=3 * HOUR, dropped=2) == []
@@ -415,7 +415,7 @@ def test_run_now_is_not_a_tick(desk: Desk) -> None:
     assert desk.bell("w1") == [b""]
     (second,) = fire(desk, schedule, 888, due=None) or [""]
     assert desk.members("ready") == [first, second], "a worker that asks need not wait"
-    assert standing(desk) == Standing(schedule, due_ms=HOUR, job=second, fired=2)
+    assert standing(desk) == Standing(schedule=schedule, due_ms=HOUR, job=second, fired=2)
     assert desk.score("errands", "@nightly") == HOUR
     assert [(ran.tick_ms, ran.job, ran.what) for ran in history(desk)] == [(0, second, "fired"), (0, first, "fired")]
     assert one(desk, schedule, HOUR) == "", "but a tick heeds it"
@@ -441,8 +441,8 @@ def test_a_worker_that_took_a_tick_before_the_pause_does_not_fire_it_and_ends_no
 # --- errands
 
 
-def taken(desk: Desk, *, ticks: bool = True) -> Errands:
-    found: Errands = desk.run(take_errands(desk.keys, ticks=ticks))
+def taken(desk: Desk, *, ticks: bool = True) -> Taken:
+    found: Taken = desk.run(take_outbox(desk.keys, ticks=ticks))
     return found
 
 
@@ -467,15 +467,15 @@ def test_a_tick_taken_by_a_dead_worker_is_free_after_a_moment_and_fired_once(des
     enroll(desk, schedule, now)
     first = taken(desk)
     assert first.ids == ["@nightly"]
-    assert first.next_ms == first.now_ms + ERRAND_MS
+    assert first.next_ms == first.now_ms + RESERVED_MS
     assert taken(desk).ids == []
-    desk.advance(ERRAND_MS)
+    desk.advance(RESERVED_MS)
     again = taken(desk)
     assert (again.ids, again.texts) == (first.ids, first.texts)
     assert fire(desk, schedule, now, due=now, next=now + HOUR)
     assert fire(desk, schedule, now, due=now, next=now + HOUR) is None
     assert desk.score("errands", "@nightly") == now + HOUR
-    desk.advance(HOUR // 2 - ERRAND_MS)
+    desk.advance(HOUR // 2 - RESERVED_MS)
     assert taken(desk).ids == []
     desk.advance(HOUR // 2)
     assert taken(desk).ids == ["@nightly"]
@@ -487,7 +487,7 @@ def test_outbox_messages_and_ticks_are_given_out_together(desk: Desk) -> None:
     desk.ask("HSET", "letters", "x.2", "done 2 x\n\n")
     desk.ask("ZADD", "errands", now - 1, "x.2")
     assert taken(desk).ids == ["x.2", "@nightly"]
-    left = desk.run(take_errands(desk.keys, ["x.2"], ticks=True))
+    left = desk.run(take_outbox(desk.keys, ["x.2"], ticks=True))
     assert (left.ids, desk.members("errands")) == ([], ["@nightly"])
     assert desk.ask("EXISTS", "letters") == 0
 

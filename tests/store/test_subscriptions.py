@@ -114,7 +114,7 @@ def test_a_subscription_removed_or_changed_by_hand_is_registered_again_and_gets_
 def test_all_subscriptions_of_a_worker_are_registered_in_one_call(bus: Bus) -> None:
     bus.subscribe("b")
     bus.subscribe("c", max_backlog=1)
-    many = [Subscription(name, "mail", queue_of(name)) for name in "abc"]
+    many = [Subscription(pattern=name, service="mail", queue=queue_of(name)) for name in "abc"]
     assert bus.run(subscribe(bus.keys, many)) == ["new", "renewed", "changed"]
     assert bus.run(subscribe(bus.keys, many)) == ["renewed"] * 3
     assert bus.run(subscribe(bus.keys, [])) == []
@@ -123,12 +123,28 @@ def test_all_subscriptions_of_a_worker_are_registered_in_one_call(bus: Bus) -> N
 
 def test_what_is_written_is_what_is_read(bus: Bus) -> None:
     name = 'mail:tenant "7" \\ é,"created_ms":1:notifications:>'.replace(" ", "%20")
-    said = Subscription(">", 'mail "x","seen_ms":5', name, 7, "new", 0, 60_000)
+    said = Subscription(
+        pattern=">",
+        service='mail "x","seen_ms":5',
+        queue=name,
+        max_backlog=7,
+        discard="new",
+        retention_ms=0,
+        inactive_ms=60_000,
+    )
     assert bus.run(subscribe(bus.keys, [said])) == ["new"]
     assert bus.run(subscribe(bus.keys, [said])) == ["renewed"]
     (found,) = bus.run(subscriptions(bus.keys))
     assert found == Subscription(
-        ">", said.service, name, 7, "new", 0, 60_000, created_ms=found.created_ms, seen_ms=found.seen_ms
+        pattern=">",
+        service=said.service,
+        queue=name,
+        max_backlog=7,
+        discard="new",
+        retention_ms=0,
+        inactive_ms=60_000,
+        created_ms=found.created_ms,
+        seen_ms=found.seen_ms,
     )
     bus.advance(40_000)
     assert len(bus.run(sweep(bus.keys)).warned) == 1
@@ -139,7 +155,7 @@ def test_what_is_written_is_what_is_read(bus: Bus) -> None:
 
 def test_there_are_no_more_subscriptions_than_publishing_can_look_at(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 3)
-    many = [Subscription(f"s{n}", "mail", queue_of(f"s{n}")) for n in range(5)]
+    many = [Subscription(pattern=f"s{n}", service="mail", queue=queue_of(f"s{n}")) for n in range(5)]
     assert bus.run(subscribe(bus.keys, many)) == ["new"] * 3 + ["refused"] * 2
     assert bus.run(subscribe(bus.keys, many)) == ["renewed"] * 3 + ["refused"] * 2
     assert len(bus.known()) == 3

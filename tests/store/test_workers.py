@@ -91,7 +91,7 @@ def test_a_worker_that_leaves_gets_what_was_handed_over_in_the_last_moment(desk:
 
 
 def test_a_worker_is_listed_while_it_renews_its_presence(app: Relevo) -> None:
-    info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
+    info = WorkerInfo(id="w1", host="host", pid=7, queues=("default",), concurrency=10, started_ms=1)
     for _ in range(2):
         app.engine.run(present(app.engine.keys, info))
         app.engine.run(listed(app.engine.keys, info.id))
@@ -104,7 +104,11 @@ def test_a_worker_is_listed_while_it_renews_its_presence(app: Relevo) -> None:
 
 def test_a_silent_worker_is_listed_as_lost_for_a_quarter_of_an_hour(app: Relevo, desk: Desk) -> None:
     """However often it is read: the answer must not depend on earlier readers."""
-    app.engine.run(present(app.engine.keys, WorkerInfo("w1", "host", 7, ("default",), 10, 1)))
+    app.engine.run(
+        present(
+            app.engine.keys, WorkerInfo(id="w1", host="host", pid=7, queues=("default",), concurrency=10, started_ms=1)
+        )
+    )
     app.engine.run(listed(app.engine.keys, "w1"))
     desk.server.command("PEXPIRE", app.engine.keys.worker("w1"), 1)
     eventually(lambda: not desk.server.command("EXISTS", app.engine.keys.worker("w1")))
@@ -116,7 +120,7 @@ def test_a_silent_worker_is_listed_as_lost_for_a_quarter_of_an_hour(app: Relevo,
 
 
 def test_workers_forget_those_that_have_been_silent_for_longer(app: Relevo, desk: Desk) -> None:
-    info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
+    info = WorkerInfo(id="w1", host="host", pid=7, queues=("default",), concurrency=10, started_ms=1)
     app.engine.run(present(app.engine.keys, info))
     for id in ("w1", "w2"):
         app.engine.run(listed(app.engine.keys, id))
@@ -130,7 +134,7 @@ def test_workers_forget_those_that_have_been_silent_for_longer(app: Relevo, desk
 
 
 def test_malformed_entries_of_the_worker_list_are_skipped(app: Relevo, desk: Desk) -> None:
-    info = WorkerInfo("w1", "host", 7, ("default",), 10, 1)
+    info = WorkerInfo(id="w1", host="host", pid=7, queues=("default",), concurrency=10, started_ms=1)
     app.engine.run(present(app.engine.keys, info))
     for id in ("w1", "w2", b"\xff"):
         desk.server.command("ZADD", app.engine.keys.workers, app.engine.run(app.engine.now_ms()), id)

@@ -36,7 +36,9 @@ AT_ONCE, SLOW = 5, 0.05
 COMMAND = f"""\
 import sys
 from relevo.cli.main import main
-from relevo.store import letters, purging, source
+from relevo.dead import store as letters
+from relevo.store import source
+from relevo.upkeep import store as purging
 letters.CHUNK = purging.ACTS = {AT_ONCE}
 source.pauses = lambda patience: iter([0.0])  # a connection that is refused is tried once more, not for 30 s
 sys.exit(main())

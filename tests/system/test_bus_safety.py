@@ -238,7 +238,7 @@ async def test_a_forged_message_that_expires_or_is_cancelled_notifies_no_process
     id = site.forge(body, waiter=waiter)
     if how == "cancelled":  # it was cancelled while a worker that died had it
         keys = site.app.engine.keys_of(ACTIONS)
-        site.app.engine.run(Call([b"HSET", keys.key("claims"), id, "1 nobody 0 c"]))
+        site.app.engine.run(Call([b"HSET", keys.key("claims"), id, "1 none 0 c"]))
     await drain(site.app)
     assert heard() == []
     assert (site.ran, site.app.queue(CALLBACKS).stats().waiting) == ([], 1)
@@ -811,7 +811,7 @@ def test_large_data_of_a_sender_killed_before_the_message_was_stored_expires(sit
 
     def plan(service: Service) -> Any:
         data = {"text": LARGE}
-        message, wanted = service._message("billing.charge", data, None, None, None, None, None, False, None, {})
+        message, wanted = service._message("billing.charge", data, {})
         return sending(site.app.engine, message, wanted)
 
     site.app.engine.run(site.app.engine.list_queue(ACTIONS))
@@ -850,6 +850,6 @@ async def test_large_data_of_a_duplicate_message_expires(site: Site) -> None:
 
 async def test_the_state_of_a_message_with_large_data_can_be_looked_at(site: Site) -> None:
     job = await site.shop.asend("billing.charge", {"text": LARGE})
-    assert await job.astatus() is State.READY
+    assert await job.astate() is State.READY
     assert (await job.ainfo()).task == "billing.charge"
     assert [row.id for row in await site.app.queue(ACTIONS).ajobs()] == [job.id]

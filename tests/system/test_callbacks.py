@@ -526,7 +526,7 @@ async def test_a_callback_whose_message_was_never_sent_times_out(times: Times) -
     """Runs the sender's plan call by call up to the promise."""
     ingestion, embedding = Ingestion(times.app), Embedding(times.another())
     message, wanted = ingestion.service._message(
-        "embedding.generate", {"text": "x" * 200_000}, "ready", "gave_up", None, "1h", None, False, None, {}
+        "embedding.generate", {"text": "x" * 200_000}, {}, on_reply="ready", on_timeout="gave_up", timeout="1h"
     )
     plan = sending(times.app.engine, message, wanted)
     call = next(plan)

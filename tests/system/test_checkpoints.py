@@ -563,7 +563,7 @@ async def test_a_stopping_worker_ends_a_loop_after_the_item_in_hand(app_factory:
         before = len(worked_on)
         async with Stopping(app):
             await aeventually(lambda: len(worked_on) > before + 5)
-        assert await job.astatus() is State.READY
+        assert await job.astate() is State.READY
         assert worked_on == list(range(len(worked_on)))
     assert (await job.ainfo()).attempts == ()
     await job.acancel()
@@ -620,7 +620,7 @@ async def test_a_loop_stops_before_its_first_item_and_except_exception_does_not_
         worker.stop()
         await aeventually(lambda: worker.is_stopping)
         go_on.set()
-    assert await job.astatus() is State.READY
+    assert await job.astate() is State.READY
     assert worked_on == []
     await drain(app)
     assert (worked_on, caught) == ([1, 2], [])
@@ -647,10 +647,10 @@ async def test_an_interruption_in_a_task_group_is_no_failure(app: Relevo) -> Non
         worker.stop()
         await aeventually(lambda: worker.is_stopping)
         stopping.set()
-    assert await job.astatus() is State.READY
+    assert await job.astate() is State.READY
     assert (await job.ainfo()).attempts == ()
     await drain(app)
-    assert await job.astatus() is State.DONE
+    assert await job.astate() is State.DONE
     for items in worked_on.values():  # the one that was cancelled in mid item does that one again
         assert set(items) == set(range(20))
         assert len(items) <= 21
@@ -679,7 +679,7 @@ async def test_a_real_error_beside_an_interruption_is_a_failure(app: Relevo) -> 
     job = await both.aenqueue()
     async with Stopping(app):
         await aeventually(lambda: worked_on)
-    assert await job.astatus() is State.DEAD
+    assert await job.astate() is State.DEAD
 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
@@ -738,7 +738,7 @@ async def test_a_worker_that_lost_its_lease_stops_the_job_at_its_next_checkpoint
         assert "has lost its lease" in str(ended[0])
         assert position(app, job.id) == kept_then
         await aeventually(lambda: not worker.runner.runs)
-    assert await job.astatus() is State.RUNNING, "at the other worker"
+    assert await job.astate() is State.RUNNING, "at the other worker"
     row = Moved(job.id, 2, "done", 100, "", 1.0, 0, b"")
     assert (await app.engine.arun(turn(keys, "heir", Limits(1000, 0, 10, 10), 0, Settled(moved=[row])))).refused == []
 
@@ -844,7 +844,7 @@ async def test_a_step_and_a_loop_with_every_0_wait_for_a_server_that_restarts(
 
 
 async def _is_done(job: Job[Any]) -> bool:
-    return await job.astatus() is State.DONE
+    return await job.astate() is State.DONE
 
 
 # child processes

@@ -54,7 +54,17 @@ def bury(app: Relevo, *reasons: str, queue: str = "default") -> list[str]:
 def live_worker(app: Relevo, *queues: str) -> None:
     """A worker with a fresh heartbeat."""
     now_ms = time.time_ns() // 1_000_000
-    info = WorkerInfo("w-1", "box", 4711, queues, 10, now_ms - 60_000, running=2, done=1234, version="0.1.0")
+    info = WorkerInfo(
+        id="w-1",
+        host="box",
+        pid=4711,
+        queues=queues,
+        concurrency=10,
+        started_ms=now_ms - 60_000,
+        running=2,
+        done=1234,
+        version="0.1.0",
+    )
     app.engine.run(workers.present(app.engine.keys, info))
     app.engine.run(workers.listed(app.engine.keys, info.id))
 

@@ -187,13 +187,13 @@ def test_a_letter_is_run_with_a_signature_for_one_who_knows_its_maker(
     job = dead.app.tasks["plain"].enqueue()
     assert "no signing_keys" in dead("retry", job.id, "--sign", code=2).err
     monkeypatch.setenv("RELEVO_SIGNING_KEYS", "k1:0123456789abcdef")
-    with dead.app.rebound(signing_keys=("k1:0123456789abcdef",)):
+    with dead.app.engine.rebound(signing_keys=("k1:0123456789abcdef",)):
         drained(dead.app)
         assert "--sign" in dead("show", job.id).out
         assert "--rate" in dead("retry", "--all", "--rate", "9/s", "--sign", code=2).err
         assert dead("retry", job.id, "--sign").out == "retried 1 dead letter\n"
         drained(dead.app)
-        assert job.status() is State.DONE
+        assert job.state() is State.DONE
     assert dead.deeds() == [("dead.retry", 1, {"ids": [job.id], "sign": True})]
 
 
@@ -234,7 +234,7 @@ def test_a_letter_is_run_with_other_arguments(dead: Shell) -> None:
     shown = dead("show", id).out
     assert f"replaced by  {job.id}" in shown
     assert "written by   relevo" in shown
-    assert "somebody retried or edited it" in dead("edit", id, "--args", "[9]", code=1).err
+    assert "it was retried or edited" in dead("edit", id, "--args", "[9]", code=1).err
     assert "no JSON" in dead("edit", id, "--args", "[9", code=2).err
     assert "--args" in dead("edit", id, code=2).err
     about = {"id": id, "queue": "default", "job": job.id, "changed": ["args", "kwargs"]}

@@ -20,7 +20,12 @@ def ask(server: Server, app: Relevo, *options: str, limits: str = "") -> Output:
 
 
 def alive(app: Relevo, *queues: str) -> None:
-    app.engine.run(present(app.engine.keys, WorkerInfo("w1", "here", 1, queues or ("default",), 1, 1)))
+    app.engine.run(
+        present(
+            app.engine.keys,
+            WorkerInfo(id="w1", host="here", pid=1, queues=queues or ("default",), concurrency=1, started_ms=1),
+        )
+    )
     app.engine.run(listed(app.engine.keys, "w1"))
 
 

@@ -44,7 +44,12 @@ class Shop:
         """As if no worker had named a schedule for so long, although one lives."""
         app, now_ms = self.app, time.time_ns() // 1_000_000
         app.engine.run(Call([b"HSET", app.engine.keys_of("default").key("ticks"), f"seen:{name}", now_ms - ago_ms]))
-        app.engine.run(workers.present(app.engine.keys, WorkerInfo("w-1", "box", 4711, ("default",), 10, now_ms)))
+        app.engine.run(
+            workers.present(
+                app.engine.keys,
+                WorkerInfo(id="w-1", host="box", pid=4711, queues=("default",), concurrency=10, started_ms=now_ms),
+            )
+        )
         app.engine.run(workers.listed(app.engine.keys, "w-1"))
 
 

@@ -22,8 +22,36 @@ from tests.working import working
 
 
 def look_of(now_ms: int, **totals: int) -> Look:
-    stats = QueueStats("mails", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False, None, totals)
-    return Look("shop", "test", now_ms, "valkey", 0, 1, 0, [QueueLook(stats, None)], [], [], [], [])
+    stats = QueueStats(
+        name="mails",
+        ready=0,
+        scheduled=0,
+        running=0,
+        waiting=0,
+        done=0,
+        dead=0,
+        cancelled=0,
+        expired=0,
+        living=0,
+        idle_workers=0,
+        paused=False,
+        next_due_ms=None,
+        totals=totals,
+    )
+    return Look(
+        app="shop",
+        env="test",
+        now_ms=now_ms,
+        server="valkey",
+        used_memory=0,
+        clients=1,
+        commands=0,
+        queues=[QueueLook(stats, None)],
+        workers=[],
+        lost_workers=[],
+        running=[],
+        failures=[],
+    )
 
 
 def test_rates_are_what_happened_between_two_looks() -> None:

@@ -221,10 +221,21 @@ def test_states_of_many_living_members_are_all_known(server: Server, app: Relevo
 
 
 def info_of(shape: Any, states: list[State]) -> WorkflowInfo:
-    members = tuple(Member(f"{n:020}", "default", "shop.size", state) for n, state in enumerate(states))
+    members = tuple(
+        Member(id=f"{n:020}", queue="default", task="shop.size", state=state) for n, state in enumerate(states)
+    )
     failed = sum(state is State.DEAD for state in states)
     progress = WorkflowProgress(len(states), len(states) - failed, failed, 0)
-    return WorkflowInfo(NO_SUCH_ID, "default", State.DONE, progress, 0, 1, shape, members)
+    return WorkflowInfo(
+        id=NO_SUCH_ID,
+        queue="default",
+        state=State.DONE,
+        progress=progress,
+        began_ms=0,
+        ended_ms=1,
+        shape=shape,
+        members=members,
+    )
 
 
 def lines_of(tree: Branch) -> int:
@@ -317,7 +328,7 @@ def test_a_workflow_is_cancelled_once(server: Server, app: Relevo, tasks: Tasks)
     app.queue().take(1, lease="1m")
     seen = shown(server, app, flow, "--cancel")
     assert seen.out.startswith("cancelled 3 jobs; workers were asked to stop those that run\n")
-    assert flow.status() is State.RUNNING
+    assert flow.state() is State.RUNNING
 
 
 # Watching

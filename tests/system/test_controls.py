@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ async def test_a_task_is_paused_in_all_queues_of_the_app(app: Relevo) -> None:
         (name, "task", "shop.charge") for name in queues
     }
     await drain(app, queues=["one", "two"])
-    assert [await job.astatus() for job in jobs] == [State.WAITING, State.WAITING]
+    assert [await job.astate() for job in jobs] == [State.WAITING, State.WAITING]
     assert await app.aresume(task=charge) == queues
     await drain(app, queues=["one", "two"])
     assert [await job.aresult(timeout=PATIENCE) for job in jobs] == [1, 1]
@@ -332,7 +333,7 @@ def test_a_pool_is_neither_paused_nor_limited(app: Relevo, ask: Callable[..., Ou
     vms.fail("vm-1", "no ip")
     assert vms.queue in app.queues()
     queue = app.queue(vms.queue)
-    for call in (queue.pause, queue.resume, lambda: queue.limit(concurrency=1), queue.unlimit):
+    for call in (queue.pause, queue.resume, partial(queue.limit, concurrency=1), queue.unlimit):
         with pytest.raises(OptionError, match="is a pool"):
             call()
     for words in (("pause",), ("resume",), ("limit", "--concurrency", "1"), ("limit", "--remove")):

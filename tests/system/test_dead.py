@@ -153,7 +153,7 @@ def test_bodies_that_cannot_be_read_are_kept_untouched(app: Relevo, step: Task[.
     ids = [push(app, body) for body in bodies]
     fine = step.enqueue(1)
     drained(app)
-    assert fine.status() is State.DEAD  # it ran, and failed on its own
+    assert fine.state() is State.DEAD  # it ran, and failed on its own
     letters = {letter.id: letter for letter in app.dead.list()}
     for id, body in zip(ids, bodies, strict=True):
         assert letters[id].reason in ("unreadable", "bad_arguments"), body
@@ -205,7 +205,7 @@ async def test_a_failure_handler_that_fails_is_a_dead_letter_with_a_handler_of_i
     assert (tries, handled) == ([job.id] * 2, ["handler"])
     assert {letter.task for letter in await app.dead.alist()} == {"pay", "handler"}
     (letter,) = await app.dead.alist(error="mail server")
-    assert (await app.ajob(letter.id)).status() is State.DEAD
+    assert (await app.ajob(letter.id)).state() is State.DEAD
 
 
 async def test_a_failure_handler_runs_again_when_its_job_dies_again(app: Relevo) -> None:

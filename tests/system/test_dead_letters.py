@@ -360,7 +360,7 @@ def test_a_dead_letter_is_run_with_other_arguments_as_a_new_job(site: Site) -> N
     assert (origin.state, origin.args, origin.reason) == (State.DEAD, [1], "retries_exhausted")
     assert (site.dead(), site.app.dead.groups()) == ([], []), "it is settled"
     assert (site.app.dead.retry([job.id]), job.retry()) == (0, False)
-    with pytest.raises(UnknownJob, match="somebody retried or edited it"):
+    with pytest.raises(UnknownJob, match="it was retried or edited"):
         site.app.dead.edit(job.id, args=[3])
     drained(site.app)
     assert (new.result(timeout=PATIENCE), site.ran) == (2, [1, 2])
@@ -604,7 +604,7 @@ async def test_checkpoints_and_inputs_of_a_dead_letter_are_exported_with_it(bus_
     bare = [msgspec.json.encode({**msgspec.json.decode(line), "carried": {"life": "waits"}}) for line in lines]
     done = await app.dead.aload(bare)
     assert (done.new, len(done.refused)) == (1, 4), "a job can run without its checkpoints"
-    assert all("stood beside its body" in why for _, why in done.refused)
+    assert all("stored beside its body" in why for _, why in done.refused)
     await app.dead.adiscard(all=True, undo=False)
 
     assert await app.dead.aload(lines) == Imported(5, 0)

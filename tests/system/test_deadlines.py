@@ -48,8 +48,8 @@ async def test_expired_jobs_leave_a_queue_without_a_worker(times: Times) -> None
     times.move(MINUTE)
     assert await swept(times) == 601
     assert await swept(times) == 0
-    assert {late[0].status(), late[-1].status(), due.status()} == {"expired"}
-    assert {fresh.status(), forever.status()} == {"ready"}
+    assert {late[0].state(), late[-1].state(), due.state()} == {"expired"}
+    assert {fresh.state(), forever.state()} == {"ready"}
     app.queue("nobody").clear()
 
 
@@ -78,7 +78,7 @@ async def test_a_queue_with_a_worker_is_left_to_it(times: Times) -> None:
     times.move(HOUR)
     app.engine.run(Call([b"SET", app.engine.keys_of("served").key("contact"), b"0 0", b"PX", 60_000]))
     assert await swept(times) == 0
-    assert job.status() == "ready"
+    assert job.state() == "ready"
     app.engine.run(Call([b"DEL", app.engine.keys_of("served").key("contact")]))
     assert await swept(times) == 1
 
@@ -92,6 +92,6 @@ async def test_expired_messages_to_a_service_that_was_never_served_are_removed(b
         return not await bus.engine.arun(Call[int]([b"EXISTS", keys.key("jobs"), keys.key("ready"), keys.key("clock")]))
 
     await aeventually(is_swept, what="the message left its queue")
-    assert job.status() in (State.EXPIRED, State.UNKNOWN)
+    assert job.state() in (State.EXPIRED, State.UNKNOWN)
     bus.queue(job.queue).clear()
     await bus.aclose()

@@ -43,7 +43,7 @@ def steps(app: Relevo) -> Steps:
 
 
 async def states(*jobs: Job[Any]) -> list[State]:
-    return [await job.astatus() for job in jobs]
+    return [await job.astate() for job in jobs]
 
 
 # what is kept
@@ -98,7 +98,7 @@ async def test_a_refused_job_does_not_hold_its_name(app: Relevo, steps: Steps, u
         with pytest.raises(UnknownJob, match="Nothing was enqueued"):
             await named.using(depends_on=[gone]).aenqueue(1)
     job = await named.aenqueue(2)
-    assert (job.created, await job.astatus()) == (True, State.READY)
+    assert (job.created, await job.astate()) == (True, State.READY)
 
 
 # parents
@@ -205,7 +205,7 @@ async def test_no_child_waits_for_a_parent_whose_record_is_gone(app_factory: App
     await aeventually(lambda: _is_unknown(parent), what="the parent's record has ended")
     await drain(app)
     try:
-        assert await child.astatus() is State.CANCELLED
+        assert await child.astate() is State.CANCELLED
     finally:
         await child.acancel()
 
@@ -222,13 +222,13 @@ async def test_a_child_of_a_dead_parent_waits_no_longer_than_the_parent_can_be_r
     await drain(app)
     child = await steps.using(depends_on=[(parent, "wait")], failure_ttl="9h").aenqueue(2)
     await drain(app)
-    assert await child.astatus() is State.WAITING
+    assert await child.astate() is State.WAITING
     times.move(2 * HOUR)
     for key in dict(server.keys()):  # as the server does after an hour
         if app.name in key and parent.id in key:
             server.command("DEL", key)
     await drain(app)
-    assert await child.astatus() is State.CANCELLED
+    assert await child.astate() is State.CANCELLED
     assert steps.runs == [1]
 
 
@@ -249,13 +249,13 @@ async def test_a_parent_that_was_retried_in_time_is_not_given_up_later(
     await drain(app)
     times.move(2 * HOUR)
     await drain(app)
-    assert await child.astatus() is State.WAITING
+    assert await child.astate() is State.WAITING
     assert (await child.ainfo()).waits_for == 1, "for the other one"
     await lasting.acancel()
 
 
 async def _is_unknown(job: Any) -> bool:
-    return await job.astatus() is State.UNKNOWN
+    return await job.astate() is State.UNKNOWN
 
 
 async def test_a_retried_job_whose_parent_has_failed_does_not_wait_for_ever(app: Relevo, steps: Steps) -> None:
@@ -354,21 +354,21 @@ def test_a_job_whose_program_died_half_way_never_runs_and_ends(app: Relevo, step
             plan,
             until=lambda call: call.script is not None and call.script.name == "workflows/register_dependents",
         )
-        assert job.status() is State.WAITING
+        assert job.state() is State.WAITING
         grandchild = child.using(depends_on=[job]).enqueue(3)
         kit.drain()
         assert states_of(parent, job, grandchild) == [State.DONE, State.WAITING, State.WAITING]
         kit.clock.move("11m")
         kit.drain()
-        assert job.status() is State.CANCELLED
+        assert job.state() is State.CANCELLED
         assert "died before all of it was in place" in job.info().attempts[0].message
         # One that never came to be has not gone well: what depends on it does not run.
-        assert grandchild.status() is State.CANCELLED
+        assert grandchild.state() is State.CANCELLED
         assert steps.runs == [1]
 
 
 def states_of(*jobs: Job[Any]) -> list[State]:
-    return [job.status() for job in jobs]
+    return [job.state() for job in jobs]
 
 
 def _carried_out(app: Relevo, plan: Any, *, until: Callable[[Call[Any]], bool]) -> None:
@@ -399,7 +399,7 @@ async def test_queues_may_have_strange_names(app: Relevo) -> None:
                 steps.using(queue=name).s(1) | group(steps.using(queue=name + "2").s() for _ in range(3))
             ).aenqueue()
             assert await flow.aresult(PATIENCE) == [1, 1, 1]
-            assert await (await app.aworkflow(flow.id)).astatus() is State.DONE
+            assert await (await app.aworkflow(flow.id)).astate() is State.DONE
 
 
 def test_blocking_calls_do_the_same(app: Relevo, steps: Steps) -> None:

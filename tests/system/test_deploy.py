@@ -151,7 +151,7 @@ async def test_each_role_can_do_its_work_and_no_more(shipped: Shipped) -> None:
     finally:
         runner.stop()
         await running
-    assert (await bad.astatus()) is State.DEAD
+    assert (await bad.astate()) is State.DEAD
 
     an_hour_ago = (
         await worker.engine.arun(worker.engine.now_ms()) - 3_600_000
@@ -218,7 +218,7 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
         assert await me.acatch_up("embedding.*", since="1h") == 3
         assert (await ingestion.conversations.aclean("t")).dry_run is False
         monitor = Relevo("ingestion", env="prod", url=shipped.url("monitor"), **PATIENT)
-        await aeventually(lambda: monitor.atrace("t"), what="its trace is stored")
+        await aeventually(lambda: monitor.conversations.atrace("t"), what="its trace is stored")
         await monitor.aclose()
         assert (await ingestion.asweep(dry_run=False)).count == 0
         assert (await ingestion.engine.arun(expiring(ingestion.engine, {}))).count == 0

@@ -275,6 +275,12 @@ def test_layers_are_drawn_as_they_are_checked() -> None:
     assert [re.split("  +", line)[0] for line in drawn] == checked
 
 
+def test_every_feature_has_a_row_with_its_folder() -> None:
+    (line,) = [one for one in layers_page().splitlines() if one.startswith("metrics | ")]
+    folders = {code(row[1]).rstrip("/") for row in rows(section("ARCHITECTURE.md", "One feature, one folder"))}
+    assert folders >= set(line.split(" | "))
+
+
 def test_every_error_is_documented() -> None:
     text = (ROOT / "docs/errors.md").read_text("utf-8")
     true = {name for name, one in vars(errors).items() if inspect.isclass(one) and issubclass(one, errors.RelevoError)}

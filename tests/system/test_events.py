@@ -172,7 +172,12 @@ async def test_a_broadcast_reaches_a_killed_instance_no_longer_than_its_lease(ti
     app = times.app
     got = hearing(app, "cache", broadcast=True)
     shop = app.service("shop")
-    killed = Subscription("shop.sold", "cache", "cache:0000000000000000000w:notifications:shop.sold", lease_ms=30_000)
+    killed = Subscription(
+        pattern="shop.sold",
+        service="cache",
+        queue="cache:0000000000000000000w:notifications:shop.sold",
+        lease_ms=30_000,
+    )
     await app.engine.arun(subscribe(app.engine.bus_keys, [killed]))
     assert await shop.apublish("sold", {"n": 1}) == 1
     times.move(31_000)
@@ -646,7 +651,12 @@ def swept(app: Relevo, caplog: pytest.LogCaptureFixture, by: str) -> list[str]:
             assert not app.sweep(dry_run=False).skipped
         else:
             # A worker sweeps when it starts, if it is its turn. What shows that it did is a process that died long ago.
-            gone = Subscription("nothing", "other", f"other:{app.engine.new_id()}:notifications:nothing", lease_ms=1)
+            gone = Subscription(
+                pattern="nothing",
+                service="other",
+                queue=f"other:{app.engine.new_id()}:notifications:nothing",
+                lease_ms=1,
+            )
             app.engine.run(subscribe(app.engine.bus_keys, [gone]))
             other = Relevo("other", **_same_bus(app))
             other.service("other").action("nothing")(lambda: None)

@@ -79,7 +79,7 @@ async def test_the_number_grows_with_hand_backs_lost_leases_and_revivals(
     assert await job.acancel()
     await again.agive_back()
     assert await app.queue().atake(1, worker="w1") == []
-    assert await job.astatus() is State.CANCELLED
+    assert await job.astate() is State.CANCELLED
     assert await job.aretry()
     last = await taken(app, "w3")
     assert grows([one.fence for one in (first, lost, found, revived, again, last)])

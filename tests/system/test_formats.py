@@ -56,7 +56,7 @@ def test_what_an_earlier_version_left_is_worked_off(server: Server, kept: dict[s
     assert app.job(kept["done"]).info().result == 3
     assert [app.job(id).info().reason for id in kept["dead"]] == ["retries_exhausted"] * 3
     assert len(app.job(kept["retried"]).info().attempts) == 1
-    assert app.job(kept["running"]).status() is State.RUNNING
+    assert app.job(kept["running"]).state() is State.RUNNING
     assert app.job(kept["ready"][0]).info().tags == ("a", "b")
     assert [limit.tenant for limit in queue.limits() if limit.concurrency] == ["acme"]
     assert {pause.reason for pause in queue.pauses()} == {"a look at it", "not needed now"}
@@ -81,7 +81,7 @@ def test_what_an_earlier_version_left_is_worked_off(server: Server, kept: dict[s
 
     assert app.dead.retry([kept["dead"][0]])
     drained(app, queues=QUEUES)
-    assert [app.job(id).status() for id in kept["dead"]] == [State.DEAD] * 3
+    assert [app.job(id).state() for id in kept["dead"]] == [State.DEAD] * 3
     assert pool.retry(kept["failed machine"], to="pending")
     assert pool.counts() == {"pending": 2, "ready": 1}
 

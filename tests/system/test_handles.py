@@ -40,7 +40,7 @@ def waiters(server: Server, app: Relevo) -> int:
 
 
 async def is_running(job: Job[Any]) -> bool:
-    return await job.astatus() is State.RUNNING
+    return await job.astate() is State.RUNNING
 
 
 # waiting
@@ -112,7 +112,7 @@ def test_a_result_that_does_not_come_in_time_is_a_timeout_and_the_job_stays(app:
     for seconds in (0, 0.05):
         with pytest.raises(TimeoutError, match="it goes on"):
             job.result(timeout=seconds)
-    assert job.status() is State.READY
+    assert job.state() is State.READY
 
 
 async def test_a_waiter_that_gives_up_does_not_disturb_the_others(app: Relevo) -> None:
@@ -258,13 +258,13 @@ def test_blocking_and_async_calls_see_the_same(app: Relevo) -> None:
     drained(app)
 
     async def asynchronously() -> list[Any]:
-        seen = [await job.astatus(), await job.ainfo(), await job.alogs(), await job.aprogress()]
+        seen = [await job.astate(), await job.ainfo(), await job.alogs(), await job.aprogress()]
         seen.append((await app.ajob(job.id)).id)
         seen.append(await app.aqueues())
         await app.aclose()
         return seen
 
-    here = [job.status(), job.info(), job.logs(), job.progress(), app.job(job.id).id, app.queues()]
+    here = [job.state(), job.info(), job.logs(), job.progress(), app.job(job.id).id, app.queues()]
     assert here == asyncio.run(asynchronously())
 
 
@@ -377,7 +377,7 @@ async def test_a_cancellation_survives_the_death_of_the_worker(
         await drain(app)
     else:
         assert await app.queue().atake(10, worker="w2") == []
-    assert await job.astatus() is State.CANCELLED
+    assert await job.astate() is State.CANCELLED
     assert ran == []
     assert await lease.adone() is False
     await app.aclose()

@@ -36,7 +36,12 @@ def texts(health: Health) -> list[str]:
 
 def alive(app: Relevo, *queues: str, id: str = "w1") -> None:
     """A worker says that it lives, and does nothing."""
-    app.engine.run(present(app.engine.keys, WorkerInfo(id, "here", 1, queues or ("default",), 1, 1)))
+    app.engine.run(
+        present(
+            app.engine.keys,
+            WorkerInfo(id=id, host="here", pid=1, queues=queues or ("default",), concurrency=1, started_ms=1),
+        )
+    )
     app.engine.run(listed(app.engine.keys, id))
 
 

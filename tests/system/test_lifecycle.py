@@ -259,7 +259,10 @@ async def test_an_incomplete_note_hides_no_message(bus_factory: AppFactory, ask:
 async def test_an_event_whose_publisher_died_is_listed_with_its_task(times: Times) -> None:
     bus = times.app
     await bus.engine.arun(
-        subscribe(bus.engine.bus_keys, [Subscription("shop.sold", "audit", "audit:notifications:shop.sold")])
+        subscribe(
+            bus.engine.bus_keys,
+            [Subscription(pattern="shop.sold", service="audit", queue="audit:notifications:shop.sold")],
+        )
     )
     await bus.service("shop").asend("absent.serve", conversation="task_7")
     body = b'{"t":"shop.sold","h":{"o":"event","j":"task_7"}'
@@ -504,7 +507,12 @@ def live_sweep(app: Relevo) -> UpkeepReport:
 
 
 def registered(app: Relevo, *queues: str, **options: Any) -> None:
-    app.engine.run(subscribe(app.engine.bus_keys, [Subscription("shop.*", "s", queue, **options) for queue in queues]))
+    app.engine.run(
+        subscribe(
+            app.engine.bus_keys,
+            [Subscription(pattern="shop.*", service="s", queue=queue, **options) for queue in queues],
+        )
+    )
 
 
 def scene(times: Times) -> Relevo:
@@ -601,7 +609,7 @@ def test_no_sweep_looks_at_all_keys(times: Times, server: Server) -> None:
         eventually(lambda: app.engine.part(Bus).worker)
     app.conversations.list("task_7")
     app.conversations.clean("task_7")
-    app.trace("task_7")
+    app.conversations.trace("task_7")
     app.conversations.counts()
     assert looked() == before
 
@@ -884,8 +892,8 @@ def test_what_is_swept_is_counted(times: Times) -> None:
 
 def test_an_unused_bus_has_nothing_to_count_or_to_sweep(bus: Relevo) -> None:
     assert bus.conversations.counts() == {}
-    assert bus.sweep() == UpkeepReport((), True)
-    assert bus.sweep(dry_run=False) == UpkeepReport((), False)
+    assert bus.sweep() == UpkeepReport(purged=(), dry_run=True)
+    assert bus.sweep(dry_run=False) == UpkeepReport(purged=(), dry_run=False)
     assert keys(bus) == []
 
 

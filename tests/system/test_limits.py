@@ -99,7 +99,9 @@ async def test_a_limit_is_changed_while_everything_runs(app: Relevo) -> None:
         await watched.enqueue("acme", 12, -1)
         await aeventually(lambda: watched.running["acme"] == 1)
         await aeventually(lambda: _is_parked(queue, "acme", 11))
-        assert await standing(queue, "acme") == LimitInfo("acme", 1, None, None, paused=False, running=1, parked=11)
+        assert await standing(queue, "acme") == LimitInfo(
+            tenant="acme", concurrency=1, rate=None, burst=None, paused=False, running=1, parked=11
+        )
         (seen,) = (await app.ahealth()).queues
         assert (seen.vitals.size("waiting"), seen.vitals.parked) == (11, 11)
         await queue.alimit("acme", concurrency=4, rate="100/s")
@@ -135,7 +137,7 @@ async def test_a_paused_tenant_waits_and_others_do_not(app: Relevo) -> None:
 
 
 async def _is(job: Any, state: State) -> bool:
-    return await job.astatus() is state
+    return await job.astate() is state
 
 
 async def test_a_parked_job_can_be_cancelled_and_retried(app: Relevo) -> None:
@@ -146,7 +148,7 @@ async def test_a_parked_job_can_be_cancelled_and_retried(app: Relevo) -> None:
         await aeventually(lambda: _is(job, State.WAITING))
         assert (await job.ainfo()).state is State.WAITING
         await job.acancel()
-        assert await job.astatus() is State.CANCELLED
+        assert await job.astate() is State.CANCELLED
         assert (await standing(queue, "acme")).parked == 0
         await job.aretry()
         await queue.aresume(tenant="acme")
@@ -242,7 +244,9 @@ def test_takers_keep_to_the_limit(app: Relevo) -> None:
     assert queue.take(5) == []
     assert leases[0].done() is True
     assert [lease.id for lease in queue.take(5)] == [big[2].id]
-    assert queue.limits() == [LimitInfo("acme", 2, None, None, paused=False, running=2, parked=597)]
+    assert queue.limits() == [
+        LimitInfo(tenant="acme", concurrency=2, rate=None, burst=None, paused=False, running=2, parked=597)
+    ]
     queue.clear()
     assert queue.limits()[0].parked == 0
 
@@ -260,7 +264,9 @@ def test_limits_are_listed_by_name_as_they_were_given(app: Relevo) -> None:
         ("c", None, None, None, True),
     ]
     queue.limit("a", concurrency=5)
-    assert queue.limits()[0] == LimitInfo("a", 5, None, None, paused=False, running=0, parked=0)
+    assert queue.limits()[0] == LimitInfo(
+        tenant="a", concurrency=5, rate=None, burst=None, paused=False, running=0, parked=0
+    )
     assert (queue.unlimit("a"), queue.unlimit("a"), queue.unlimit("c"), queue.resume(tenant="c")) == (
         True,
         False,
@@ -277,10 +283,10 @@ def test_limits_are_those_of_one_queue(app: Relevo) -> None:
     app.queue("one").pause(tenant="acme")
     jobs = [step.using(queue=queue, tenant="acme").enqueue() for queue in ("one", "two")]
     drained(app, queues=["one", "two"])
-    assert [job.status() for job in jobs] == [State.WAITING, State.DONE]
+    assert [job.state() for job in jobs] == [State.WAITING, State.DONE]
     app.queue("one").resume(tenant="acme")
     drained(app, queues=["one", "two"])
-    assert jobs[0].status() is State.DONE
+    assert jobs[0].state() is State.DONE
 
 
 WRONG: list[tuple[Callable[[Queue], Any], str]] = [

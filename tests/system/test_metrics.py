@@ -218,7 +218,12 @@ async def test_workers_and_their_slots_are_exported(app: Relevo) -> None:
 
 
 def test_a_silent_worker_is_counted_at_each_scrape(app: Relevo) -> None:
-    app.engine.run(present(app.engine.keys, WorkerInfo("w1", "here", 1, ("default",), 10, 0, 3)))
+    app.engine.run(
+        present(
+            app.engine.keys,
+            WorkerInfo(id="w1", host="here", pid=1, queues=("default",), concurrency=10, started_ms=0, running=3),
+        )
+    )
     for worker in ("w1", "w2"):
         app.engine.run(listed(app.engine.keys, worker))
     for _ in range(2):

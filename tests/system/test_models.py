@@ -205,7 +205,7 @@ async def test_models_are_described_with_their_json_schema(bus: Relevo, server: 
 def test_models_reach_tasks_in_a_process_of_their_own(app: Relevo) -> None:
     from tests.system import model_tasks
 
-    with model_tasks.app.rebound(url=app.settings.url, env="test"), working(model_tasks.app):
+    with model_tasks.app.engine.rebound(url=app.settings.url, env="test"), working(model_tasks.app):
         job = model_tasks.doubled.enqueue(model_tasks.Amount(cents=4), pathlib.PurePosixPath("/a"))
         assert job.result(timeout=PATIENCE) == model_tasks.Amount(cents=8)
 

@@ -270,7 +270,7 @@ async def test_async_calls_refuse_the_same_nonsense(desk: SimpleNamespace) -> No
 
 def test_calls_on_a_job_that_is_not_there_say_so(desk: SimpleNamespace) -> None:
     job = type(desk.job)(desk.app.engine, NO_SUCH_ID, "default")
-    assert job.status() == "unknown"
+    assert job.state() == "unknown"
     for call in (job.result, job.info, job.logs, job.cancel, job.retry):
         with pytest.raises(UnknownJob, match=NO_SUCH_ID):
             call()

@@ -414,7 +414,9 @@ def test_address_of_a_pool_reads_back_and_is_no_queues(app: Relevo, pool: str) -
 def test_an_entity_without_a_record_is_listed_and_moved(vms: Pool, server: Server) -> None:
     vms.add("vm-1")
     server.command("DEL", vms.keys.own("entity", "vm-1"))
-    assert vms.items("pending") == [Entity("vm-1", "vms", "pending", vms.items("pending")[0].since_ms)]
+    assert vms.items("pending") == [
+        Entity(id="vm-1", pool="vms", state="pending", since_ms=vms.items("pending")[0].since_ms)
+    ]
     assert vms.move("vm-1", "pending", "ready"), "the sets are what counts"
     assert vms.get("vm-1").state == "ready"  # type: ignore[union-attr]
 

@@ -23,6 +23,12 @@ PROMISED = [
     "ScheduleInfo", "Service", "Snooze", "State", "Task", "UpkeepReport", "Workflow", "WorkflowInfo",
     "WorkflowProgress", "chain", "current_job", "group",
 ]  # fmt: skip
+#: What an app offers, besides the async twins.
+OFFERED = [
+    "audit", "close", "codec", "conversations", "dead", "engine", "enqueue", "function", "health", "job", "name",
+    "pause", "pauses", "pool", "pools", "purge", "queue", "queues", "resume", "schedule", "schedules", "service",
+    "settings", "sweep", "task", "tasks", "workflow",
+]  # fmt: skip
 WITH_METHODS = [
     "Relevo", "Task", "Job", "Queue", "Pool", "UpkeepReport", "Lease", "JobContext", "Backoff", "Workflow",
     "Schedule", "Service",
@@ -30,16 +36,16 @@ WITH_METHODS = [
 #: Methods that wait for the server: each has an async twin, named with an `a` in front.
 IN_PAIRS: dict[str, list[str]] = {
     "Relevo": [
-        "enqueue", "queues", "job", "close", "workflow", "schedule", "sweep", "trace", "health",
+        "enqueue", "queues", "job", "close", "workflow", "schedule", "sweep", "health",
         "pools", "purge", "pause", "resume", "pauses",
     ],
     "Pool": ["add", "move", "fail", "remove", "update", "get", "items", "counts", "dead", "retry"],
     "Service": ["send", "request", "publish", "report", "catch_up"],
     "Task": ["enqueue", "enqueue_many"],
-    "Job": ["result", "status", "info", "logs", "progress", "cancel", "retry"],
+    "Job": ["result", "state", "info", "logs", "progress", "cancel", "retry"],
     "Queue": ["stats", "pause", "resume", "pauses", "limit", "unlimit", "limits", "clear", "jobs", "take"],
     "Lease": ["done", "retry", "bury", "give_back", "renew"],
-    "Workflow": ["result", "status", "progress", "info", "cancel", "retry", "add"],
+    "Workflow": ["result", "state", "progress", "info", "cancel", "retry", "add"],
     "Schedule": ["info", "pause", "resume", "run_now", "edit", "remove", "history"],
 }  # fmt: skip
 
@@ -54,6 +60,30 @@ def test_everything_importable_is_listed() -> None:
     found = {name for name, value in ours.items() if not is_module(value)} - {"TYPE_CHECKING"}
     assert found <= set(relevo.__all__) == set(relevo._FROM)
     assert {name for name in relevo.__all__ if is_module(getattr(relevo, name))} == set()
+
+
+def test_the_list_of_what_an_app_offers_is_kept() -> None:
+    app = relevo.Relevo("shop")
+    names = {name for name in dir(app) if not name.startswith("_")}
+    twins = {f"a{name}" for name in IN_PAIRS["Relevo"]}
+    assert twins <= names
+    assert sorted(names - twins) == OFFERED
+
+
+PUBLIC = [
+    *(getattr(relevo, name) for name in PROMISED if isinstance(getattr(relevo, name), type)),
+    *(type(getattr(relevo.Relevo("shop"), name)) for name in ("audit", "conversations", "dead", "schedules")),
+]
+
+
+@pytest.mark.parametrize("kind", PUBLIC, ids=lambda kind: kind.__name__)
+def test_no_public_method_returns_a_plan(kind: type) -> None:
+    for name in dir(kind):
+        value = inspect.getattr_static(kind, name)
+        method = value.fget if isinstance(value, property) else value
+        if not name.startswith("_") and inspect.isfunction(method):
+            returns = str(method.__annotations__.get("return"))
+            assert not returns.startswith(("Generator", "Steps", "Plan", "Call[")), name
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -114,7 +144,7 @@ def test_methods_of_dead_letters_have_async_twins() -> None:
 
 
 def test_methods_of_conversations_have_async_twins() -> None:
-    for method in ("list", "clean", "counts"):
+    for method in ("list", "trace", "clean", "counts"):
         check_pair(type(relevo.Relevo("shop").conversations), method)
 
 

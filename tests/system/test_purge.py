@@ -89,7 +89,7 @@ def test_ready_job_is_cancelled_at_its_limit_and_not_before(app: Relevo, times: 
     job = app.tasks["mail"].enqueue(1)
     times.move(DAY - MINUTE)
     assert live(app).count == 0
-    assert job.status() is State.READY
+    assert job.state() is State.READY
     times.move(MINUTE)
     report = live(app)
     (one,) = report.purged
@@ -126,7 +126,7 @@ def test_delayed_job_that_became_ready_is_as_old_as_since_it_was_due(app: Relevo
     times.move(3 * DAY + HOUR)
     (lease,) = app.queue().take(1)  # a turn promotes what is due
     assert lease.id == plain.id and lease.done()
-    assert delayed.status() is State.READY
+    assert delayed.state() is State.READY
     assert live(app).count == 0, "made three days ago, and due an hour ago"
     times.move(23 * HOUR)
     assert [one.id for one in live(app).purged] == [delayed.id]
@@ -140,8 +140,8 @@ def test_waiting_job_is_dead_and_its_children_are_cancelled(app: Relevo, times: 
     times.move(DAY)
     report = live(app, queue="default")
     assert reasons(report) == {"waiting dead stale_waiting": 1}
-    assert child.status() is State.DEAD
-    assert grandchild.status() is State.CANCELLED
+    assert child.state() is State.DEAD
+    assert grandchild.state() is State.CANCELLED
     assert app.queue("never").clear() == 1
 
 
@@ -153,7 +153,7 @@ def test_job_that_was_let_go_by_others_has_no_known_age(app: Relevo, times: Time
     times.move(10 * DAY)
     assert app.engine.run(lease._renewal())[:2] == ([], [])
     assert lease.done()
-    assert child.status() is State.READY
+    assert child.state() is State.READY
     for _ in range(2):
         report = live(app)
         assert report.count == 0
@@ -169,7 +169,7 @@ def test_job_that_was_handed_back_has_no_known_age(app: Relevo, times: Times) ->
     assert lease.give_back()
     report = live(app)
     assert (report.count, report.unknown[0].count) == (0, 1)
-    assert job.status() is State.READY
+    assert job.state() is State.READY
     assert app.queue().clear() == 1
 
 
@@ -178,10 +178,10 @@ def test_age_of_a_job_released_by_the_limit_of_its_tenant_is_unknown(app: Relevo
     queue.limit("acme", concurrency=1)
     jobs = [mail.enqueue(n) for n in range(3)]
     (first,) = queue.take(2, lease="9d")
-    assert jobs[1].status() is State.WAITING
+    assert jobs[1].state() is State.WAITING
     times.move(DAY - HOUR // 2)
     assert first.done()
-    assert jobs[1].status() is State.READY
+    assert jobs[1].state() is State.READY
     times.move(2 * HOUR)
     report = live(app)
     assert reasons(report) == {"waiting dead stale_waiting": 1, "done removed stale_done": 1}
@@ -211,7 +211,7 @@ def test_job_held_back_by_a_pause_or_a_breaker_is_left_alone(app: Relevo, times:
     hold(app)
     if what != "queue":
         (lease,) = queue.take(2)
-        assert (lease.id, parked.status()) == (free.id, State.WAITING)
+        assert (lease.id, parked.state()) == (free.id, State.WAITING)
         lease.done()
     ready, later = mail.enqueue(), mail.using(delay="1m").enqueue()
     other = app.tasks["report"].using(tenant="other").enqueue()
@@ -223,14 +223,14 @@ def test_job_held_back_by_a_pause_or_a_breaker_is_left_alone(app: Relevo, times:
     else:
         assert [one.id for one in report.purged if one.state != "done"] == [other.id]
         assert held == {("default", state, why): 1 for state in ("scheduled", "waiting", "ready")}
-    assert [one.status() for one in (ready, later)] == [State.READY, State.SCHEDULED]
+    assert [one.state() for one in (ready, later)] == [State.READY, State.SCHEDULED]
     times.move(DAY - HOUR // 2)
     assert live(app).held
     times.move(HOUR)
     queue.resume(task="mail")
     queue.resume(tenant="acme")
     assert live(app).held == ()
-    assert {one.status() for one in (ready, later, parked)} <= {State.READY, State.SCHEDULED, State.WAITING}
+    assert {one.state() for one in (ready, later, parked)} <= {State.READY, State.SCHEDULED, State.WAITING}
     times.move(DAY)
     assert {ready.id, later.id, parked.id} <= {one.id for one in live(app).purged}
 
@@ -246,7 +246,7 @@ def test_ages_count_from_the_end_of_a_pause(app: Relevo, times: Times, server: S
     assert (app.purge(dry_run=True).count, live(app).count) == (0, 0)
     times.move(DAY)
     assert app.purge(dry_run=True).count == 1
-    assert job.status() is State.READY
+    assert job.state() is State.READY
     assert live(app).count == 1
     times.move(31 * DAY)
     live(app)
@@ -267,13 +267,13 @@ async def test_job_that_is_due_while_all_workers_are_busy_is_judged_as_a_ready_o
 
     async with working(app, concurrency=1):
         busy = await long.aenqueue()
-        await aeventually(lambda: busy.status() is State.RUNNING)
+        await aeventually(lambda: busy.state() is State.RUNNING)
         late = await mail.using(delay="10ms").aenqueue()
         elsewhere = await mail.using(delay="10ms", queue="elsewhere").aenqueue()
         await aeventually(lambda: [one.id for one in app.purge(queue="elsewhere").purged] == [elsewhere.id])
         report = await app.apurge(dry_run=False)
         assert [(one.id, one.reason) for one in report.purged] == [(elsewhere.id, "stale_scheduled")]
-        assert await late.astatus() is State.SCHEDULED
+        assert await late.astate() is State.SCHEDULED
         (one,) = (await strict.apurge(dry_run=False)).purged
         assert (one.id, one.state, one.what, one.reason) == (late.id, "scheduled", "cancelled", "stale_ready")
         gate.set()
@@ -303,7 +303,7 @@ def test_job_that_took_too_many_workers_down_is_poison_also_when_the_purge_recov
         app.queue().take(1, lease="1s")
         times.move(2 * HOUR)
         live(app)
-    assert (job.status(), job.info().reason) == (State.DEAD, "poison")
+    assert (job.state(), job.info().reason) == (State.DEAD, "poison")
 
 
 def test_job_whose_lease_is_renewed_is_left_to_its_worker(app: Relevo, times: Times) -> None:
@@ -324,7 +324,7 @@ def test_done_job_is_removed_with_its_result_and_logs(app: Relevo, times: Times,
     assert live(app).count == 0
     times.move(MINUTE)
     assert reasons(live(app)) == {"done removed stale_done": 1}
-    assert job.status() is State.UNKNOWN
+    assert job.state() is State.UNKNOWN
     assert totals(app)["purged_done"] == 1
     assert app.queue().stats().done == 0
 
@@ -358,13 +358,13 @@ def test_dead_and_cancelled_jobs_are_left_to_their_own_time(app: Relevo, times: 
 def test_request_past_its_deadline_expires(app: Relevo, times: Times) -> None:
     job = app.tasks["mail"].using(expires="1h").enqueue()
     times.move(DAY)
-    assert job.status() is State.READY
+    assert job.state() is State.READY
     report = app.purge()
     assert reasons(report) == {"ready cancelled stale_ready": 1}, "a day old: that comes first"
     times.move(HOUR)
     app.queue().pause()
     assert reasons(live(app)) == {"ready expired stale_request": 1}, "in a paused queue as well"
-    assert job.status() is State.EXPIRED
+    assert job.state() is State.EXPIRED
     app.queue().resume()
 
 
@@ -471,7 +471,7 @@ def test_whatever_is_kept_under_an_id_in_no_set_is_noted_and_removed(
     assert reasons(live(app)) == {"orphaned removed orphaned": 1}
     assert totals(app)["purged_orphaned"] == 1
     assert leaks(server, app.name) == []
-    assert kept.status() is State.SCHEDULED
+    assert kept.state() is State.SCHEDULED
     assert app.queue().clear() == 1
 
 
@@ -506,7 +506,7 @@ def test_open_workflow_with_children_is_not_astray(app: Relevo, times: Times) ->
     flow = chain(mail.s(1), mail.s()).enqueue()
     waits = mail.using(depends_on=[flow]).enqueue(3)
     assert [one for one in live(app).purged if one.state == "orphaned"] == []
-    assert waits.status() is State.WAITING
+    assert waits.state() is State.WAITING
     flow.cancel()
 
 
@@ -716,7 +716,7 @@ def test_job_that_changes_between_finding_and_acting_is_spared(app: Relevo, time
     times.move(DAY)
     change, state = BETWEEN[what]
     report = _stopped_before_acting(app, lambda: change(app, times))
-    assert (report.count, report.spared, job.status()) == (0, 1, state)
+    assert (report.count, report.spared, job.state()) == (0, 1, state)
     assert "purged_ready" not in totals(app)
 
 
@@ -1072,7 +1072,7 @@ async def test_worker_purges_while_it_works(times: Times) -> None:
     running = asyncio.create_task(worker.run())
     job = await count.aenqueue(2)
     await job.aresult(timeout=PATIENCE)
-    await aeventually(lambda: stuck.status() is State.CANCELLED)
+    await aeventually(lambda: stuck.state() is State.CANCELLED)
     await aeventually(lambda: [one.entity for one in pool.dead()] == ["vm-1"])
     worker.stop()
     await running

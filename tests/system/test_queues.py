@@ -132,7 +132,7 @@ async def test_a_lease_is_renewed_done_retried_buried_and_given_back_in_async_co
     assert await dead.abury("never")
     assert await back.agive_back()
     assert await jobs[0].aresult(timeout=PATIENCE) == 42
-    assert [await job.astatus() for job in jobs] == ["done", "scheduled", "dead", "ready"]
+    assert [await job.astate() for job in jobs] == ["done", "scheduled", "dead", "ready"]
     await app.aclose()
 
 
@@ -172,7 +172,7 @@ def test_a_job_whose_holders_all_die_is_poison(times: Times) -> None:
         (lease,) = take_until(queue, worker=worker)
         assert lease.id == job.id
         times.move(HOUR)
-    eventually(lambda: queue.take(1, worker="three") or job.status() is State.DEAD)
+    eventually(lambda: queue.take(1, worker="three") or job.state() is State.DEAD)
     with pytest.raises(JobFailed, match="poison") as failed:
         job.result(timeout=PATIENCE)
     assert failed.value.reason == "poison"
@@ -221,7 +221,7 @@ def test_expired_and_unreadable_jobs_are_not_handed_to_takers(times: Times) -> N
     app.engine.run(push_plain(app.engine.keys_of("default"), [(unreadable, b"\xff not an envelope")], 100, 1000))
     fine = step.enqueue()
     assert [lease.id for lease in queue.take(10)] == [fine.id]
-    assert expired.status() is State.EXPIRED
+    assert expired.state() is State.EXPIRED
     assert [(row.id, row.reason) for row in app.dead.list()] == [(unreadable, "unreadable")]
 
 

@@ -38,7 +38,7 @@ def nooble(bus: Relevo, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iter
     app, prefix = bus_services.app, bus.settings.prefix
     for name, value in {"URL": server.url, "PREFIX": prefix, "ENV": "test"}.items():
         monkeypatch.setenv(f"RELEVO_{name}", value)
-    with app.rebound(url=server.url, prefix=prefix, env="test"):
+    with app.engine.rebound(url=server.url, prefix=prefix, env="test"):
         yield app
 
 

@@ -303,7 +303,7 @@ async def test_a_schedule_is_handled_from_blocking_and_from_async_code(times: Ti
     job = await do(made, "run_now")
     assert looks_like_id(job.id)
     await drain(app)
-    assert await job.astatus() is State.DONE
+    assert await job.astate() is State.DONE
     (ran,) = await do(made, "history")
     assert (ran.job, ran.what) == (job.id, "fired")
 

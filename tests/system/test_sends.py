@@ -37,10 +37,10 @@ def sent(bus: Relevo) -> list[Any]:
 
 def test_a_message_is_handled_after_its_sender_went_on(bus: Relevo, sent: list[Any]) -> None:
     job = bus.service("shop").send("mail.send", {"to": "ana", "pages": 2})
-    assert (job.queue, job.status(), sent) == (QUEUE, State.READY, [])
+    assert (job.queue, job.state(), sent) == (QUEUE, State.READY, [])
     drained(bus)
     assert sent == [{"to": "ana", "pages": 2}]
-    assert job.status() is State.UNKNOWN, "no result is kept"
+    assert job.state() is State.UNKNOWN, "no result is kept"
     assert bus.queue(QUEUE).stats().totals["done"] == 1
 
 
@@ -226,11 +226,11 @@ async def test_a_delayed_message_is_not_handled_before_its_time(bus: Relevo, sen
     shop = bus.service("shop")
     later = await shop.asend("mail.send", {"n": 2}, delay="1h")
     soon = await shop.asend("mail.send", {"n": 1}, delay=0.3)
-    assert await later.astatus() is State.SCHEDULED
-    assert await soon.astatus() is State.SCHEDULED
+    assert await later.astate() is State.SCHEDULED
+    assert await soon.astate() is State.SCHEDULED
     async with working(bus):
         await aeventually(lambda: sent == [{"n": 1}], what="its time has come")
-    assert await later.astatus() is State.SCHEDULED
+    assert await later.astate() is State.SCHEDULED
     due = (await later.ainfo()).due_ms or 0
     assert abs(due - (await later.ainfo()).enqueued_ms - 3_600_000) < 60_000
     assert await later.acancel() is True

@@ -665,7 +665,7 @@ async def test_an_app_that_is_bound_to_other_names_asks_there(bus_factory: AppFa
 
     async with answering(here), answering(there):
         for env in ("test", "staging", "test"):
-            with asker.rebound(env=env):
+            with asker.engine.rebound(env=env):
                 for _ in range(3):
                     reply_to = await asker.service("me").arequest("a.b", timeout=PATIENCE)
                     assert reply_to == f"{here.settings.prefix}:{env}:me:responses:{asker.engine.part(Bus).instance}"

@@ -40,7 +40,7 @@ async def test_a_time_that_has_passed_is_now(app: Relevo) -> None:
 
     for eta in (datetime.now(UTC) - timedelta(days=1), datetime.min.replace(tzinfo=UTC)):
         job = await late.using(eta=eta).aenqueue()
-        assert await job.astatus() is State.READY
+        assert await job.astate() is State.READY
 
 
 async def test_an_expired_job_never_starts_even_if_it_is_retried(app: Relevo) -> None:
@@ -61,7 +61,7 @@ async def test_an_expired_job_never_starts_even_if_it_is_retried(app: Relevo) ->
     assert [row.id for row in await app.queue().ajobs("expired")] == [job.id]
     assert await job.aretry()  # its time is still over
     await drain(app)
-    assert await job.astatus() is State.EXPIRED
+    assert await job.astate() is State.EXPIRED
     assert ran == [1]
 
 
@@ -138,7 +138,7 @@ async def test_without_a_result_ttl_nothing_is_kept_and_waiters_are_woken(app: R
     await drain(app)
     with pytest.raises(ResultNotKept, match="result_ttl is 0"):
         await waiting
-    assert await job.astatus() is State.UNKNOWN
+    assert await job.astate() is State.UNKNOWN
     assert (await app.queue().astats()).done == 0
     assert (await app.queue().astats()).totals["done"] == 1
 
@@ -185,7 +185,7 @@ async def test_a_result_that_cannot_be_kept_does_not_fail_the_job(app: Relevo, r
         job = await step.aenqueue()
         with pytest.raises(ResultNotKept, match=r"result\['connection'\]: an object cannot be sent as JSON"):
             await job.aresult(timeout=PATIENCE)
-    assert await job.astatus() is State.DONE
+    assert await job.astate() is State.DONE
     assert len(runs) == 1 + retried
     with pytest.raises(ResultNotKept, match="an object cannot be sent"):  # also to a call that comes later
         await job.aresult(timeout=PATIENCE)
@@ -342,7 +342,7 @@ async def test_a_name_is_free_when_its_job_has_ended(app: Relevo, how: str) -> N
 
 
 async def _is(job: Job[Any], state: str) -> bool:
-    return await job.astatus() == state
+    return await job.astate() == state
 
 
 def test_a_name_may_be_only_a_label(app: Relevo) -> None:

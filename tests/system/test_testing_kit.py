@@ -72,7 +72,7 @@ def test_a_bound_app_uses_the_server_of_the_test_alone_and_leaves_nothing(
         assert shop.settings.url == server.url
         assert queue.stats().ready == 1, "a queue made before follows"
         assert shop.settings.prefix != before.prefix
-        assert job.status() is State.READY
+        assert job.state() is State.READY
         prefix = shop.settings.prefix
     assert shop.settings is before
     assert str(queue).startswith("<Queue relevo:dev:shop")
@@ -129,7 +129,7 @@ def test_moving_the_clock_makes_delayed_jobs_due_and_others_expire(kit: TestKit)
     kit.clock.move("59m")
     kit.drain()
     assert ran == []
-    assert late.status() is State.EXPIRED
+    assert late.state() is State.EXPIRED
     mail.using(expires="10m").enqueue("in time")  # ten minutes of the moved time
     kit.clock.move("1m")
     kit.drain()

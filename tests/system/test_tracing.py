@@ -38,7 +38,7 @@ def has(app: Relevo, id: str, count: int) -> Callable[[], Awaitable[list[Span] |
     """Whether so much is known of an operation; spans are written every second."""
 
     async def look() -> list[Span] | None:
-        found = await app.atrace(id)
+        found = await app.conversations.atrace(id)
         return found if len(found) >= count and all(one.ended_ms for one in found) else None
 
     return look
@@ -110,7 +110,7 @@ async def test_an_operation_over_three_services_in_three_apps_is_traced_end_to_e
     for one in spans:
         assert 0 < one.sent_ms <= one.started_ms + 30_000 <= one.ended_ms + 30_000, "clocks may differ"
     for app in (documents, vectors):
-        assert await app.atrace(OPERATION) == spans, "every app of the bus sees the same"
+        assert await app.conversations.atrace(OPERATION) == spans, "every app of the bus sees the same"
 
 
 @pytest.mark.parametrize("task", ["task_7", "a:{b} *é🚀"])
@@ -124,7 +124,8 @@ async def test_an_operation_is_known_by_its_task(bus: Relevo, task: str) -> None
     await svc.asend("svc.work", conversation=task, correlation_id="two")
     await svc.asend("svc.work", conversation="other", correlation_id="two")
     await drain(bus)
-    assert [len(await bus.atrace(id)) for id in (task, "one", "two", "other", "unknown")] == [2, 1, 2, 1, 0]
+    trace = bus.conversations.atrace
+    assert [len(await trace(id)) for id in (task, "one", "two", "other", "unknown")] == [2, 1, 2, 1, 0]
 
 
 async def test_an_event_has_a_span_for_each_subscription(bus: Relevo) -> None:
@@ -146,7 +147,7 @@ def test_plain_code_can_look_as_well(bus: Relevo) -> None:
     svc.action("work")(lambda: None)
     svc.send("svc.work", correlation_id=OPERATION)
     drained(bus)
-    assert rows_of(bus.trace(OPERATION)) == [(0, "svc.work", "done")]
+    assert rows_of(bus.conversations.trace(OPERATION)) == [(0, "svc.work", "done")]
 
 
 # --- what went wrong
@@ -207,7 +208,7 @@ async def test_a_message_handed_back_has_a_span(bus_factory: AppFactory) -> None
     async with working(bus):
         await asyncio.wait_for(began.wait(), PATIENCE)
     await drain(bus)
-    assert [one.outcome for one in await bus.atrace(OPERATION)] == ["back", "done"]
+    assert [one.outcome for one in await bus.conversations.atrace(OPERATION)] == ["back", "done"]
 
 
 async def test_a_poison_message_has_a_span(times: Times) -> None:
@@ -223,9 +224,9 @@ async def test_a_poison_message_has_a_span(times: Times) -> None:
     await drain(bus)
     (dead,) = await bus.dead.alist()
     assert dead.reason == "poison"
-    assert [one.outcome for one in await bus.atrace(dead.id)] == ["dead"]
-    assert [one.outcome for one in await bus.atrace("task_7")] == ["dead"]
-    assert [one.outcome for one in await bus.atrace(OPERATION)] == ["dead"]
+    assert [one.outcome for one in await bus.conversations.atrace(dead.id)] == ["dead"]
+    assert [one.outcome for one in await bus.conversations.atrace("task_7")] == ["dead"]
+    assert [one.outcome for one in await bus.conversations.atrace(OPERATION)] == ["dead"]
 
 
 # --- what still waits
@@ -247,7 +248,7 @@ async def test_waiting_and_running_messages_of_a_task_are_listed(bus: Relevo) ->
 
             async def are_listed(state: str = state) -> bool:
                 wanted = [(0, "svc.work", state), (1, "absent.serve", "ready"), (1, "absent.serve", "scheduled")]
-                return rows_of(await bus.atrace("task_7")) == wanted
+                return rows_of(await bus.conversations.atrace("task_7")) == wanted
 
             await aeventually(are_listed, what=f"each is listed once, the first one as {state}")
             hold.set()
@@ -255,7 +256,7 @@ async def test_waiting_and_running_messages_of_a_task_are_listed(bus: Relevo) ->
 
 async def test_a_message_that_waits_is_known_by_its_id(bus: Relevo) -> None:
     job = await bus.service("svc").asend("absent.serve", {"n": 1}, tenant="acme")
-    (one,) = await bus.atrace(job.id)
+    (one,) = await bus.conversations.atrace(job.id)
     assert (one.outcome, one.type, one.queue) == ("ready", "absent.serve", "absent:actions")
     assert (one.tenant, one.source) == ("acme", "svc")
     assert (one.started_ms, one.ended_ms, one.worker) == (0, 0, "")
@@ -271,7 +272,7 @@ async def test_a_message_waiting_for_its_retry_is_listed(bus: Relevo) -> None:
     job = await svc.asend("svc.work", conversation="task_7")
     await drain(bus)
     for id in (job.id, "task_7"):
-        found = await bus.atrace(id)
+        found = await bus.conversations.atrace(id)
         assert [(one.attempt, one.outcome) for one in found] == [(1, "retry"), (2, "scheduled")]
 
 
@@ -285,14 +286,14 @@ async def test_waiting_messages_of_an_operation_are_listed(bus: Relevo, named: b
 
     job = await svc.asend("svc.work", correlation_id=OPERATION if named else None)
     await drain(bus)
-    found = await bus.atrace(OPERATION if named else job.id)
+    found = await bus.conversations.atrace(OPERATION if named else job.id)
     assert rows_of(found) == [(0, "svc.work", "done"), (1, "absent.serve", "ready")]
 
 
 async def test_a_task_whose_id_looks_like_that_of_a_message_is_followed_as_any_other(bus: Relevo) -> None:
     task = bus.engine.new_id()
     await bus.service("svc").asend("absent.serve", conversation=task)
-    assert rows_of(await bus.atrace(task)) == [(0, "absent.serve", "ready")]
+    assert rows_of(await bus.conversations.atrace(task)) == [(0, "absent.serve", "ready")]
 
 
 # --- how much is kept
@@ -313,8 +314,8 @@ async def test_the_newest_are_kept_and_end_with_the_traffic(bus_factory: AppFact
     key = bus.engine.bus_keys.key("spans")
     assert 300 <= server.command("XLEN", key) <= 420, "about so many: the server drops whole nodes of a hundred"
     assert 0 < server.command("PTTL", key) <= LIVE_MS
-    assert len(await bus.atrace("op-1499")) == 1
-    assert await bus.atrace("op-0") == []
+    assert len(await bus.conversations.atrace("op-1499")) == 1
+    assert await bus.conversations.atrace("op-0") == []
 
 
 async def test_without_traces_waiting_messages_are_still_listed(bus_factory: AppFactory, server: Server) -> None:
@@ -328,7 +329,7 @@ async def test_without_traces_waiting_messages_are_still_listed(bus_factory: App
     await svc.asend("svc.work", conversation="task_7")
     await drain(bus)
     assert server.command("EXISTS", bus.engine.bus_keys.key("spans")) == 0
-    assert rows_of(await bus.atrace("task_7")) == [(0, "absent.serve", "ready")]
+    assert rows_of(await bus.conversations.atrace("task_7")) == [(0, "absent.serve", "ready")]
 
 
 def test_an_invalid_trace_max_is_refused(bus_factory: AppFactory) -> None:
@@ -343,7 +344,7 @@ def test_an_invalid_id_of_a_trace_is_refused(bus: Relevo) -> None:
     ids: list[Any] = ["", None, 7, b"bytes", "line\nbreak", "\x00", "x" * 201, []]
     for id in ids:
         with pytest.raises(OptionError):
-            bus.trace(id)
+            bus.conversations.trace(id)
 
 
 async def test_plain_jobs_are_in_no_trace(bus: Relevo, server: Server) -> None:

@@ -324,7 +324,7 @@ def test_a_dead_letter_runs_with_other_arguments(desk: Desk) -> None:
         assert here.do(path, 422, {})["error"] == "OptionError"
         job = here.do(path, body={"args": [7, "4111-edited"]})
         drained(desk.app)
-        assert desk.app.job(job["id"]).status() is State.DONE
+        assert desk.app.job(job["id"]).state() is State.DONE
         assert here.do(path, 404, {"args": [7, "x"]})["error"] == "UnknownJob"
     (deed,) = desk.app.audit.list()
     assert (deed.what, deed.about["changed"]) == ("dead.edit", ["args"]) and "4111-" not in str(deed.about)
@@ -379,7 +379,7 @@ def test_schedule_is_paused_run_edited_and_removed(desk: Desk) -> None:
         assert here.ask("/schedules/nightly")["next_ms"] is None
         assert here.do("/schedules/nightly/resume") == {"changed": True}
         job = here.do("/schedules/nightly/run")
-        assert desk.app.job(job["id"]).status() is State.READY
+        assert desk.app.job(job["id"]).state() is State.READY
         assert here.ask("/schedules/nightly/history")[0]["job"] == job["id"]
         edited = here.do("/schedules/nightly/edit", body={"every": "10m"})
         assert (edited["when"], edited["kwargs"]) == ("600s", {"password": "***"})
@@ -484,12 +484,12 @@ def test_purge_is_a_dry_run_by_default(desk: Desk) -> None:
         dry = here.do("/queue/purge", queue="stale")
         assert (dry["dry_run"], dry["count"], dry["groups"][0]["reason"]) == (True, 1, "stale_ready")
         assert [one["id"] for one in dry["purged"]] == [stale.id]
-        assert stale.status() is State.READY and deeds(desk.app) == []
+        assert stale.state() is State.READY and deeds(desk.app) == []
         assert here.do("/queue/purge", queue="stale", dry_run=False)["count"] == 1
         here.do("/queue/purge", 404, queue="stail")
         for name in ("vms", desk.app.pool("vms").queue):  # as on the command line
             assert here.do("/queue/purge", queue=name)["count"] == 0
-    assert stale.status() is not State.READY
+    assert stale.state() is not State.READY
     assert [what for what, *_ in deeds(desk.app)] == ["purge.run"]
 
 

@@ -47,7 +47,7 @@ def push(app: Relevo, target: str, *args: Any) -> Job[Any]:
 
 
 async def is_running(job: Job[Any]) -> bool:
-    return await job.astatus() is State.RUNNING
+    return await job.astate() is State.RUNNING
 
 
 # order
@@ -110,7 +110,7 @@ async def test_a_worker_serves_several_queues_and_no_others(app: Relevo) -> None
             assert await jobs[queue].aresult(timeout=PATIENCE) == 1
             woken = await step.using(queue=queue).aenqueue(2)  # also when it waits
             assert await woken.aresult(timeout=PATIENCE) == 2
-    assert [await jobs[queue].astatus() for queue in ("default", "other")] == [State.READY, State.READY]
+    assert [await jobs[queue].astate() for queue in ("default", "other")] == [State.READY, State.READY]
     await app.aclose()
 
 
@@ -249,7 +249,7 @@ async def test_a_worker_of_several_queues_stops_when_its_last_job_has_ended(app_
     later = await step.aenqueue()
     go_on.set()
     await asyncio.wait_for(running, PATIENCE)
-    assert (await job.astatus(), await later.astatus()) == (State.DONE, State.READY)
+    assert (await job.astate(), await later.astate()) == (State.DONE, State.READY)
     await app.aclose()
 
 
@@ -289,7 +289,7 @@ async def test_a_task_that_no_worker_knows_is_given_up_after_its_time(server: Se
     job = push(app, "no.such.task")
     for hours in range(3):
         await drain(app)
-        assert await job.astatus() is (State.DEAD if hours == 2 else State.SCHEDULED)
+        assert await job.astate() is (State.DEAD if hours == 2 else State.SCHEDULED)
         times.move(HOUR)
     with pytest.raises(JobFailed, match="unknown_task"):
         await job.aresult(timeout=PATIENCE)

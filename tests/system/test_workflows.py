@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from relevo import Failure, Job, Relevo, State, Task, Workflow, WorkflowProgress, chain, current_job, group
-from relevo.engine.outbox import take_errands
+from relevo.engine.outbox import take_outbox
 from relevo.errors import (
     ConfigurationError,
     JobCancelled,
@@ -80,7 +80,7 @@ async def ended(flow: Workflow[Any]) -> State:
     """Its state, once it has ended."""
 
     async def look() -> State | None:
-        state = await flow.astatus()
+        state = await flow.astate()
         return state if state.has_ended else None
 
     return await aeventually(look, what="the workflow has ended")
@@ -159,7 +159,7 @@ async def test_a_member_whose_input_cannot_be_kept_is_dead_and_shows_why(
         alone = await group(make.s(1), make.s(0)).aenqueue()
         with pytest.raises(ResultNotKept, match=why):
             await alone.aresult(PATIENCE)
-        assert await alone.astatus() is State.DONE
+        assert await alone.astate() is State.DONE
 
 
 async def test_a_member_whose_input_has_the_wrong_type_is_dead(app: Relevo, sums: Sums) -> None:
@@ -363,14 +363,14 @@ async def test_a_workflow_of_hundreds_is_cancelled_and_retried_as_a_whole(app: R
     head = sums.add.using(queue="other", delay="1h")
     flow = await sums.watched(head.s(-1) | group(sums.add.si(i) for i in range(520)) | sums.total.s()).aenqueue()
     assert await flow.acancel() == 522
-    assert await flow.astatus() is State.CANCELLED
+    assert await flow.astate() is State.CANCELLED
     assert await flow.aprogress() == WorkflowProgress(total=522, done=0, failed=522, open=0)
     async with working(app):
         await aeventually(lambda: is_idle(app))
     assert sorted(sums.calls) == ["complete", "failure"]
     assert not sums.runs
     assert await flow.aretry() == 522
-    assert await flow.astatus() is State.RUNNING
+    assert await flow.astate() is State.RUNNING
     async with working(app):
         assert await flow.aresult(PATIENCE) == sum(range(520)), "a retry does not wait for the delay"
         await aeventually(lambda: is_idle(app))
@@ -382,7 +382,7 @@ async def test_clearing_a_queue_ends_the_workflows_that_had_jobs_there(app: Rele
     flow = await sums.watched(group(sums.add.s(i) for i in range(3)).then(sums.listed.s())).aenqueue()
     other = await sums.watched(sums.add.using(queue="third").s(1) | sums.add.s()).aenqueue()
     assert await app.queue().aclear() == 4
-    assert await flow.astatus() is State.CANCELLED
+    assert await flow.astate() is State.CANCELLED
     assert await flow.aretry() == 0, "they are gone, and not only cancelled"
     async with working(app, queues=["third", "other"]):
         assert await ended(other) is State.CANCELLED
@@ -417,7 +417,7 @@ async def test_forgetting_a_dead_member_leaves_the_workflow_dead(app: Relevo, su
     await drain(app)
     assert await app.dead.adiscard(all=True) == 1
     assert await flow.aretry() == 0
-    assert (await flow.astatus(), await flow.aprogress()) == (State.DEAD, WorkflowProgress(2, 0, 2, 0))
+    assert (await flow.astate(), await flow.aprogress()) == (State.DEAD, WorkflowProgress(2, 0, 2, 0))
     with pytest.raises(JobFailed):
         await flow.aresult(PATIENCE)
 
@@ -463,7 +463,7 @@ def test_an_id_that_is_no_workflow_is_refused(app: Relevo, sums: Sums) -> None:
     with pytest.raises(ConfigurationError, match="outside a job"):
         app.workflow()
     unknown: Workflow[Any] = Workflow(app.engine, app.engine.new_id(), "default")
-    assert unknown.status() is State.UNKNOWN
+    assert unknown.state() is State.UNKNOWN
     for ask in (unknown.info, unknown.progress, unknown.cancel, unknown.retry):
         with pytest.raises(UnknownJob, match="no workflow"):
             ask()
@@ -628,11 +628,11 @@ async def test_a_retried_member_can_add_others_although_a_child_ran_already(app:
     member = Job[int](app.engine, (await flow.ainfo()).members[0].id, "default")
     child = await sums.add.using(depends_on=[(member, "run")]).aenqueue(1)
     await drain(app)
-    assert await child.astatus() is State.DONE
+    assert await child.astate() is State.DONE
     is_ready.set()
     await flow.aretry()
     await drain(app)
-    assert await flow.astatus() is State.DONE
+    assert await flow.astate() is State.DONE
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3, 4, 5])
@@ -729,7 +729,7 @@ def test_a_flow_whose_program_slept_too_long_runs_as_a_whole_or_not_at_all(
         if flow is None:
             assert not sums.runs
         else:
-            assert flow.status().has_ended
+            assert flow.state().has_ended
             assert sums.runs in ([], [0, 1, 2])
 
 
@@ -769,11 +769,11 @@ def test_a_retried_workflow_is_open_when_retry_returns(app: Relevo, sums: Sums) 
     taken: list[int] = []
 
     def take() -> None:  # a worker was quicker, and delivers it soon
-        taken.append(len(app.engine.run(take_errands(app.engine.keys_of("default"))).ids))
+        taken.append(len(app.engine.run(take_outbox(app.engine.keys_of("default"))).ids))
 
     step_by_step(app, flow._retry(), take)
     assert taken == [1]
-    assert flow.status() is State.RUNNING
+    assert flow.state() is State.RUNNING
 
 
 def test_a_workflow_that_fails_while_it_is_retried_ends(app: Relevo, sums: Sums) -> None:
@@ -782,7 +782,7 @@ def test_a_workflow_that_fails_while_it_is_retried_ends(app: Relevo, sums: Sums)
     flow.cancel()
     step_by_step(app, flow._retry(), lambda: drained(app))  # the first fails before the second is revived
     drained(app)
-    state = flow.status()
+    state = flow.state()
     flow.cancel()
     assert state is State.DEAD
 
@@ -816,7 +816,7 @@ def test_a_taker_gets_results_as_arguments_and_passes_its_own_on(app: Relevo) ->
     assert third.done(27)
     (last,) = queue.take(10)
     assert (last.args, last.kwargs) == ([[{"any": "value"}, 27]], {"unit": "m"})
-    assert flow.status() is State.RUNNING
+    assert flow.state() is State.RUNNING
     assert last.done(99)
     assert flow.result(PATIENCE) == 99
     assert not queue.take(10)
@@ -835,7 +835,7 @@ def test_a_taker_does_not_get_a_job_whose_input_is_lacking(app_factory: AppFacto
     flow = (make.s() | take.s()).enqueue()
     drained(app, queues=["default"])
     assert app.queue("mine").take(10) == []
-    assert flow.status() is State.DEAD
+    assert flow.state() is State.DEAD
     assert flow.info().members[1].reason == "input_lacking"
 
 
@@ -844,7 +844,7 @@ def test_blocking_calls_do_the_same(app: Relevo, sums: Sums) -> None:
     def grow() -> int:
         assert threading.current_thread() is not threading.main_thread()
         (job,) = app.workflow().add(sums.add.s(5))
-        assert job.status() is not State.UNKNOWN
+        assert job.state() is not State.UNKNOWN
         return 1
 
     sums.failing.add(13)
@@ -853,7 +853,7 @@ def test_blocking_calls_do_the_same(app: Relevo, sums: Sums) -> None:
         with pytest.raises(JobFailed, match="number 13"):
             flow.result(PATIENCE)
         eventually(lambda: asyncio.run(idle_and_close(app)))
-    assert flow.status() is State.DEAD
+    assert flow.state() is State.DEAD
     assert flow.progress() == WorkflowProgress(total=3, done=1, failed=2, open=0)
     info = app.workflow(flow.id).info()
     assert [member.state for member in info.members] == [State.DEAD, State.DONE, State.CANCELLED]
@@ -865,7 +865,7 @@ def test_blocking_calls_do_the_same(app: Relevo, sums: Sums) -> None:
     assert info.shape == {"chain": [{"group": ["0-1"]}, 2]}
     sums.failing.clear()
     assert flow.retry() == 1
-    assert flow.status() is State.RUNNING
+    assert flow.state() is State.RUNNING
     with working(app):
         assert flow.result(PATIENCE) == [13, 1]
         assert group(grow.s()).then(sums.total.s()).enqueue().result(PATIENCE) == 6

@@ -101,7 +101,7 @@ def a_task_says_what_it_is() -> None:
 def handles_are_typed() -> None:
     job = app.job("01k9q4w2zhq3mf7d0a2f")
     assert_type(job, Job[Any])
-    assert_type(job.status(), State)
+    assert_type(job.state(), State)
     assert_type(job.info(), JobInfo)
     assert_type(job.logs(), str)
     assert_type(job.progress(), Progress | None)

@@ -198,7 +198,22 @@ def nothing() -> None: ...
 
 def queue(service: str, kind: Kind = "actions", *detail: str, context: tuple[str, ...] = ()) -> QueueInfo:
     name = Address("relevo", "dev", service, context, kind, detail)
-    stats = QueueStats(str(name), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False, None, {})
+    stats = QueueStats(
+        name=str(name),
+        ready=0,
+        scheduled=0,
+        running=0,
+        waiting=0,
+        done=0,
+        dead=0,
+        cancelled=0,
+        expired=0,
+        living=0,
+        idle_workers=0,
+        paused=False,
+        next_due_ms=None,
+        totals={},
+    )
     return QueueInfo(kind, str(name), stats, None, 1)
 
 
@@ -210,14 +225,32 @@ def action(name: str, func: Callable[..., Any] = nothing, *, served: bool = True
 def subscription(service: str, pattern: str, *, instance: str = "") -> SubscriptionInfo:
     context = (instance,) if instance else ()
     where = queue(service, "notifications", pattern, context=context)
-    return SubscriptionInfo(service, pattern, "broadcast" if instance else "durable", where, 10, 1, 2, False)
+    return SubscriptionInfo(
+        service=service,
+        pattern=pattern,
+        kind="broadcast" if instance else "durable",
+        queue=where,
+        max_backlog=10,
+        seen_ms=1,
+        ends_ms=2,
+        warned=False,
+    )
 
 
 def service(
     name: str, *actions: ActionInfo, context: tuple[str, ...] = (), on: tuple[SubscriptionInfo, ...] = ()
 ) -> ServiceInfo:
     queues = tuple(queue(name, kind, context=context) for kind in (("actions", "callbacks") if actions else ()))
-    return ServiceInfo(name, context, (), 0, 0, actions, queues, on)
+    return ServiceInfo(
+        name=name,
+        context=context,
+        instances=(),
+        running=0,
+        concurrency=0,
+        actions=actions,
+        queues=queues,
+        subscriptions=on,
+    )
 
 
 def bus(*services: ServiceInfo) -> Any:
@@ -238,7 +271,18 @@ def test_a_bus_with_everything_and_an_empty_one_are_valid_documents() -> None:
 
 
 def test_a_service_that_was_only_sent_to_is_a_channel_without_operations() -> None:
-    found = bus(ServiceInfo("lost", (), (), 0, 0, (), (queue("lost"),), ()))
+    found = bus(
+        ServiceInfo(
+            name="lost",
+            context=(),
+            instances=(),
+            running=0,
+            concurrency=0,
+            actions=(),
+            queues=(queue("lost"),),
+            subscriptions=(),
+        )
+    )
     check(found)
     assert [one["address"] for one in found["channels"].values()] == ["relevo:dev:lost:actions"]
     assert found["operations"] == {}

@@ -31,7 +31,7 @@ def queue(name: str = "mail", *, oldest_s: float = 0.0, stuck: int = 0, **more: 
     sizes = {state: more.pop(state, 0) for state in STATES}
     states = {state: StateVitals(size) for state, size in sizes.items()}
     states["ready"] = StateVitals(sizes["ready"], round(oldest_s * 1000), stuck=stuck)
-    return Vitals(name, 0, states, stuck=stuck, **more)
+    return Vitals(name=name, now_ms=0, states=states, stuck=stuck, **more)
 
 
 def judged(vitals: Vitals, *, workers: int = 1, **limits: Any) -> Status:
@@ -174,7 +174,7 @@ def test_the_reason_of_a_full_server_is_of_no_queue() -> None:
     [(0, HEALTHY), (599, HEALTHY), (600, HEALTHY), (600.001, UNKNOWN), (-5, HEALTHY), (-601, UNKNOWN)],
 )
 def test_a_snapshot_older_than_two_intervals_says_nothing(age_s: float, status: Status) -> None:
-    kept = Health("shop", "prod", HEALTHY, 1_000_000, every_s=300.0)
+    kept = Health(app="shop", env="prod", status=HEALTHY, checked_at_ms=1_000_000, every_s=300.0)
     seen = stale(kept, 1_000_000 + round(age_s * 1000))
     assert seen.status is status
     assert bool(seen.reasons) is (status is UNKNOWN)
@@ -182,7 +182,7 @@ def test_a_snapshot_older_than_two_intervals_says_nothing(age_s: float, status: 
 
 def test_measures_are_remembered_for_the_next_look() -> None:
     reasons = (Reason("mail", "dead", DEGRADED, ""), Reason("", "workers", DEGRADED, ""))
-    assert measures(Health("shop", "prod", DEGRADED, 1, reasons)) == {
+    assert measures(Health(app="shop", env="prod", status=DEGRADED, checked_at_ms=1, reasons=reasons)) == {
         "mail": {"dead": DEGRADED},
         "": {"workers": DEGRADED},
     }

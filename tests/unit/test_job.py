@@ -96,6 +96,6 @@ def test_four_states_are_ends() -> None:
 def test_a_history_keeps_the_newest_attempts_and_counts_all() -> None:
     story = Story()
     for n in range(100):
-        story = story.told(Attempt("failed", started_ms=n), spent=1, crashes=n % 2)
+        story = story.with_attempt(Attempt("failed", started_ms=n), spent=1, crashes=n % 2)
     assert [attempt.started_ms for attempt in story.attempts] == list(range(100 - ATTEMPTS_TOLD, 100))
     assert (story.spent, story.crashes) == (100, 50)

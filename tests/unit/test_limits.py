@@ -83,11 +83,11 @@ def test_what_cannot_be_a_tenant_has_no_limit(name: Any) -> None:
 @pytest.mark.parametrize(
     ("limit", "text"),
     [
-        (Limit(2, Rate(10.0), 10), "2 10/s 10 0"),
-        (Limit(7), "7 - - 0"),
-        (Limit(None, Rate(5.0, "h"), 1, True), "- 5/h 1 1"),
+        (Limit(concurrency=2, rate=Rate(10.0), burst=10), "2 10/s 10 0"),
+        (Limit(concurrency=7), "7 - - 0"),
+        (Limit(concurrency=None, rate=Rate(5.0, "h"), burst=1, paused=True), "- 5/h 1 1"),
         (Limit(paused=True), "- - - 1"),
-        (Limit(None, Rate(1.5e-05), 1), "- 1.5e-05/s 1 0"),
+        (Limit(concurrency=None, rate=Rate(1.5e-05), burst=1), "- 1.5e-05/s 1 0"),
     ],
 )
 def test_a_limit_is_kept_as_a_short_text(limit: Limit, text: str) -> None:
@@ -104,5 +104,5 @@ def test_every_limit_is_read_back(concurrency: int | None, rate: Any, paused: bo
     if concurrency is None and rate is None:
         return
     given = limit_of(concurrency, rate)
-    limit = Limit(given.concurrency, given.rate, given.burst, paused)
+    limit = Limit(concurrency=given.concurrency, rate=given.rate, burst=given.burst, paused=paused)
     assert read_limit(str(limit)) == limit

@@ -235,6 +235,6 @@ def test_a_result_that_was_not_kept_is_a_failure_and_not_a_none() -> None:
 
 
 def test_only_a_progress_report_is_not_final() -> None:
-    assert not Reply("progress").is_final
-    assert not Reply("progress").ok
-    assert Reply("timeout").is_final
+    assert not Reply(status="progress").is_final
+    assert not Reply(status="progress").ok
+    assert Reply(status="timeout").is_final

@@ -71,7 +71,7 @@ SETTLED = turns.Settled([ID], [ID], [5, b""], [turns.Moved(ID, 1, "dead", 100, "
 APP = AppKeys("relevo", "test", "shop")
 HOURLY = schedule_of(name="hourly", target="shop.report", every="1h")
 TICK = schedules.Tick(1, NewJob(ID, 100, b"{}"))
-WANTED = subscriptions.Subscription("shop.*", "mail", "mail:notifications:shop")
+WANTED = subscriptions.Subscription(pattern="shop.*", service="mail", queue="mail:notifications:shop")
 TO_MAIL = Recipient(WANTED.queue, 10, "old", 60_000)
 SOLD = Event(ID, "shop.sold", 1, b'{"t":"x"', (TO_MAIL,), events.ANYWHERE)
 
@@ -107,7 +107,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (letters.restore(KEYS, [ID, ID], 1), 2),
     (letters.replace(KEYS, ID, ID, Envelope("x"), b""), 0),
     (letters.bury(KEYS, [letters.Arrival(ID, 1, b"{}", {"#0": "1"})] * 2, ttl_ms=1, dead_max=1), 12),
-    (replays.lead(KEYS, "take", Replay(ID), "w"), 0),
+    (replays.lead(KEYS, "take", Replay(id=ID), "w"), 0),
     (queues.count(KEYS, "default"), 0),
     (queues.page(KEYS, "ready", 0, 1), 0),
     (queues.pause(KEYS, True), 0),
@@ -118,11 +118,11 @@ CALLS: list[tuple[Call[Any], int]] = [
     (clearing(), 3),
     (dependents.follow(KEYS, ID, [Edge(ID, "a queue"), Edge(ID, "default", "w", 3)]), 0),
     (dependents.forget(KEYS, [NewJob(ID, 100, b"{}")]), 3),
-    (relay.take_errands(KEYS), 0),
-    (relay.take_errands(KEYS, ["a", "b"], ticks=True), 2),
-    (relay.hear(KEYS, [], 1), 0),
-    (relay.hear(KEYS, relay.opened([ID, ID]), 1, ["a.gate"]), 1 + 16),
-    (relay.hear(KEYS, relay.opened([ID]), 1, start="start\n"), 8),
+    (relay.take_outbox(KEYS), 0),
+    (relay.take_outbox(KEYS, ["a", "b"], ticks=True), 2),
+    (relay.notify(KEYS, [], 1), 0),
+    (relay.notify(KEYS, relay.opened([ID, ID]), 1, ["a.gate"]), 1 + 16),
+    (relay.notify(KEYS, relay.opened([ID]), 1, start="start\n"), 8),
     (flows.store_members(KEYS, [(ID, b"{}", "")] * 2, "default", 100, 1), 6),
     (relay.start_members(KEYS, ID + relay.MEMBERS), 0),
     (flows.expect(KEYS, ID, ID, [(ID, "default", "task")]), 3),
@@ -150,20 +150,41 @@ CALLS: list[tuple[Call[Any], int]] = [
     (next(messages.lay_beside(KEYS, ID, b"{}")), 0),
     (messages.promise(KEYS, "default", ID, messages.Place(100), b"{}", timeout_ms=1, failure_ms=1), 0),
     (messages.report(KEYS, ID, ID, b"{}"), 0),
-    (presence.serve(KEYS, WorkerInfo(ID, "here", 1, ("default",), 1, 1), KNOWN, {"a": b"{}", "b": b"{}"}), 4),
+    (
+        presence.serve(
+            KEYS,
+            WorkerInfo(id=ID, host="here", pid=1, queues=("default",), concurrency=1, started_ms=1),
+            KNOWN,
+            {"a": b"{}", "b": b"{}"},
+        ),
+        4,
+    ),
     (presence.serve_tasks(KEYS, ID, KNOWN), 0),
     (presence.retire(KEYS, ID), 0),
     (next(tasks.clean(KEYS, "task", dead=False, dry_run=True)), 0),
-    (audit.write_deed(KEYS, audit.Deed(0, "shop", "ana", "cli", "dead.retry")), 0),
-    (spans.write_spans(KEYS, [Span(ID, "a.b", "a:actions", "send")] * 2, 1), 2),
+    (audit.write_deed(KEYS, audit.Deed(at_ms=0, app="shop", who="ana", via="cli", what="dead.retry")), 0),
+    (spans.write_spans(KEYS, [Span(id=ID, type="a.b", queue="a:actions", intent="send")] * 2, 1), 2),
     (list_store.unlist(APP.queues, "a", 1), 0),
     (timings.measure(KEYS, [("a", [1.0]), ("b", [2.0])]), 4),
     (vitals.vitals(KEYS, "default"), 0),
     (vitals.keep_minute(KEYS), 0),
-    (workers.present(APP, WorkerInfo(ID, "host", 7, ("default",), 10, 1)), 0),
-    (health.keep_snapshot(APP, Health("shop", "test", Status.HEALTHY, 1)), 0),
+    (workers.present(APP, WorkerInfo(id=ID, host="host", pid=7, queues=("default",), concurrency=10, started_ms=1)), 0),
+    (health.keep_snapshot(APP, Health(app="shop", env="test", status=Status.HEALTHY, checked_at_ms=1)), 0),
     (purging.survey(KEYS, "ready", 1, 0), 0),
-    (purging.purge(KEYS, ID, [purging.Act(ID, "ready", 1, b"", 1, 1, purging.Ending("dead"))] * 2, 1), 26),
+    (
+        purging.purge(
+            KEYS,
+            ID,
+            [
+                purging.Act(
+                    id=ID, state="ready", score=1, claim=b"", since_ms=1, limit_ms=1, end=purging.Ending(verb="dead")
+                )
+            ]
+            * 2,
+            1,
+        ),
+        26,
+    ),
     (purging.recover(KEYS, ID, [(ID, b"1")], lease_ms=1, limit_ms=1), 2),
     (purging.astray(KEYS, purging.Place()), 0),
     (purging.walk_on(KEYS, 7), 0),

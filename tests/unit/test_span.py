@@ -14,7 +14,14 @@ from relevo.bus.span import Span, timeline
 
 def span(id: str, causation: str = "", *, sent_ms: int = 1000, attempt: int = 1, queue: str = "a:actions") -> Span:
     return Span(
-        id, f"a.{id}", queue, "send", causation=causation, sent_ms=sent_ms, attempt=attempt, correlation="operation"
+        id=id,
+        type=f"a.{id}",
+        queue=queue,
+        intent="send",
+        causation=causation,
+        sent_ms=sent_ms,
+        attempt=attempt,
+        correlation="operation",
     )
 
 
@@ -27,7 +34,15 @@ def rows_of(*spans: Span) -> list[tuple[int, str]]:
 
 
 def test_a_span_belongs_to_its_operation_its_conversation_and_its_message() -> None:
-    one = Span("message", "a.b", "a:actions", "send", conversation="chat", correlation="operation", causation="cause")
+    one = Span(
+        id="message",
+        type="a.b",
+        queue="a:actions",
+        intent="send",
+        conversation="chat",
+        correlation="operation",
+        causation="cause",
+    )
     ids = ("message", "chat", "operation", "cause", "a.b", "other")
     assert [id for id in ids if one.belongs_to(id)] == ["message", "chat", "operation"]
     assert not msgspec.structs.replace(one, conversation="").belongs_to("chat")
@@ -35,9 +50,24 @@ def test_a_span_belongs_to_its_operation_its_conversation_and_its_message() -> N
 
 def test_what_is_written_is_what_is_read() -> None:
     whole = Span(
-        "i", "a.b", "a:actions", "event", "shop", "w", "acme", "t", "c", "u", 3, 1, 2, 4, "dead", "é: \N{ROCKET} \\ \n"
+        id="i",
+        type="a.b",
+        queue="a:actions",
+        intent="event",
+        source="shop",
+        worker="w",
+        tenant="acme",
+        conversation="t",
+        correlation="c",
+        causation="u",
+        attempt=3,
+        sent_ms=1,
+        started_ms=2,
+        ended_ms=4,
+        outcome="dead",
+        error="é: \N{ROCKET} \\ \n",
     )
-    for one in (whole, Span("i", "a.b", "a:actions", "send")):
+    for one in (whole, Span(id="i", type="a.b", queue="a:actions", intent="send")):
         assert msgspec.json.decode(msgspec.json.encode(one), type=Span) == one
 
 

@@ -12,7 +12,7 @@ MINUTE = 60_000
 
 
 def entry(ago_ms: int, *, task: str = "t", **more: int) -> Entry:
-    return Entry(NOW - ago_ms, task=task, is_late=bool(more), **more)
+    return Entry(made_ms=NOW - ago_ms, task=task, is_late=bool(more), **more)
 
 
 def test_ages_of_a_whole_state_are_exact_and_those_of_a_sample_an_estimate() -> None:
@@ -53,9 +53,9 @@ def test_a_rate_is_measured_against_the_newest_sample_that_is_old_enough() -> No
     earlier = samples((20, 0, 0), (16, 10, 4), (6, 60, 30), (2, 100, 70), (1, 130, 90))
     found = vitals.rates(earlier, Sample(NOW, {"enqueued": 160, "done": 100}))
     assert found == {
-        "1m": Rates(60.0, enqueued=30.0, done=10.0),
-        "5m": Rates(360.0, enqueued=16.667, done=11.667),
-        "15m": Rates(960.0, enqueued=9.375, done=6.0),
+        "1m": Rates(span_s=60.0, enqueued=30.0, done=10.0),
+        "5m": Rates(span_s=360.0, enqueued=16.667, done=11.667),
+        "15m": Rates(span_s=960.0, enqueued=9.375, done=6.0),
     }
 
 
@@ -66,18 +66,18 @@ def test_without_an_old_sample_the_oldest_one_is_used() -> None:
 
 def test_a_moment_says_nothing_about_a_rate() -> None:
     assert vitals.rates([Sample(NOW - 4_999, {})], Sample(NOW, {"done": 5}))["1m"] is None
-    assert vitals.rates([Sample(NOW - 5_000, {})], Sample(NOW, {"done": 5}))["1m"] == Rates(5.0, done=60.0)
+    assert vitals.rates([Sample(NOW - 5_000, {})], Sample(NOW, {"done": 5}))["1m"] == Rates(span_s=5.0, done=60.0)
     assert vitals.rates([], Sample(NOW, {"done": 5}))["1m"] is None
 
 
 def test_counters_that_were_reset_give_no_negative_rate() -> None:
     found = vitals.rates(samples((1, 1000, 900)), Sample(NOW, {"enqueued": 6, "done": 3}))["1m"]
-    assert found == Rates(60.0, enqueued=6.0, done=3.0)
+    assert found == Rates(span_s=60.0, enqueued=6.0, done=3.0)
 
 
 def test_failures_are_what_is_retried_and_what_dies() -> None:
     found = vitals.rates([Sample(NOW - MINUTE, {})], Sample(NOW, {"retry": 3, "dead": 2, "revived": 4}))["1m"]
-    assert found == Rates(60.0, enqueued=4.0, retried=3.0, dead=2.0, failed=5.0)
+    assert found == Rates(span_s=60.0, enqueued=4.0, retried=3.0, dead=2.0, failed=5.0)
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_failures_are_what_is_retried_and_what_dies() -> None:
     [
         (0, None, 0.0),
         (100, None, None),
-        (100, Rates(60.0, enqueued=10.0, done=20.0), 600.0),
-        (100, Rates(60.0, enqueued=10.0, done=10.0), None),
-        (100, Rates(60.0, enqueued=20.0, done=10.0), None),
-        (100, Rates(60.0, done=10.0, dead=90.0), 60.0),
+        (100, Rates(span_s=60.0, enqueued=10.0, done=20.0), 600.0),
+        (100, Rates(span_s=60.0, enqueued=10.0, done=10.0), None),
+        (100, Rates(span_s=60.0, enqueued=20.0, done=10.0), None),
+        (100, Rates(span_s=60.0, done=10.0, dead=90.0), 60.0),
     ],
 )
 def test_the_time_until_a_backlog_is_worked_off(backlog: int, rates: Rates | None, seconds: float | None) -> None:
@@ -97,7 +97,7 @@ def test_the_time_until_a_backlog_is_worked_off(backlog: int, rates: Rates | Non
 
 def test_a_burst_that_is_over_does_not_last_for_ever() -> None:
     """More came than went in five minutes; in the last one it was the other way round."""
-    burst, now = Rates(300.0, enqueued=600.0, done=200.0), Rates(60.0, enqueued=0.0, done=300.0)
+    burst, now = Rates(span_s=300.0, enqueued=600.0, done=200.0), Rates(span_s=60.0, enqueued=0.0, done=300.0)
     assert vitals.clears_in(600, burst, now) == 120.0
     assert vitals.clears_in(600, now, burst) == 120.0
     assert vitals.clears_in(600, burst, None) is vitals.clears_in(600, burst, burst) is None

@@ -116,7 +116,7 @@ def canary(number: int) -> Canary:
 
 
 def test_one_goes_then_ten_then_the_rest() -> None:
-    run = Replay("r", canary=True)
+    run = Replay(id="r", canary=True)
     went = []
     number = 0
     for _ in range(60):
@@ -132,7 +132,7 @@ def test_one_goes_then_ten_then_the_rest() -> None:
 
 
 def test_canaries_that_end_one_by_one_are_all_waited_for() -> None:
-    run = Replay("r", canary=True, stage=1).went(canary(0)).ended_well(canary(0))
+    run = Replay(id="r", canary=True, stage=1).went(canary(0)).ended_well(canary(0))
     assert (run.stage, run.sent, run.may_send) == (1, 1, True), "others may still go"
     for number in range(1, 10):
         assert run.may_send
@@ -144,18 +144,18 @@ def test_canaries_that_end_one_by_one_are_all_waited_for() -> None:
 
 
 def test_a_replay_without_canaries_waits_for_none() -> None:
-    run = Replay("r")
+    run = Replay(id="r")
     for number in range(20):
         run = run.went(canary(number))
     assert (run.may_send, run.watched, run.retried) == (True, (), 20)
 
 
 def test_a_replay_without_a_leader_or_a_heartbeat_is_silent() -> None:
-    led = Replay("r", heard_ms=NOW_MS, is_led=True)
+    led = Replay(id="r", heard_ms=NOW_MS, is_led=True)
     assert not led.is_silent(NOW_MS + SILENT_MS)
     assert led.is_silent(NOW_MS + SILENT_MS + 1)
-    assert Replay("r", heard_ms=NOW_MS).is_silent(NOW_MS)
-    assert not Replay("r", state="done", heard_ms=NOW_MS).is_silent(NOW_MS + SILENT_MS + 1)
+    assert Replay(id="r", heard_ms=NOW_MS).is_silent(NOW_MS)
+    assert not Replay(id="r", state="done", heard_ms=NOW_MS).is_silent(NOW_MS + SILENT_MS + 1)
 
 
 @pytest.mark.parametrize(

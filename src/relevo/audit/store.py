@@ -23,7 +23,7 @@ MOST_REFUSED = 1_000
 PAGE = 1_000
 
 
-class Deed(Struct, frozen=True):
+class Deed(Struct, frozen=True, kw_only=True):
     """An entry of the audit trail: something an operator did."""
 
     #: When, by the server's clock.
@@ -42,7 +42,7 @@ class Deed(Struct, frozen=True):
     about: dict[str, Any] = {}
 
 
-class _Written(Struct, frozen=True, omit_defaults=True):
+class _Written(Struct, frozen=True, omit_defaults=True, kw_only=True):
     app: str
     who: str
     via: str
@@ -56,7 +56,7 @@ _read = msgspec.json.Decoder(_Written).decode
 
 def write_deed(bus: QueueKeys, deed: Deed) -> Call[int]:
     """Add an entry, with the server's time."""
-    row = _Written(deed.app, deed.who, deed.via, deed.what, deed.count, deed.about)
+    row = _Written(app=deed.app, who=deed.who, via=deed.via, what=deed.what, count=deed.count, about=deed.about)
     is_refused = deed.what == REFUSED
     keys = (_refusals(bus),) if is_refused else (bus.key("audit"),)
     most = MOST_REFUSED if is_refused else MOST
@@ -120,4 +120,12 @@ def _deed(row: Any) -> Deed | None:
         read = _read(fields[1])
     except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
         return None  # written by another program
-    return Deed(int(id.partition(b"-")[0]), read.app, read.who, read.via, read.what, read.count, read.about)
+    return Deed(
+        at_ms=int(id.partition(b"-")[0]),
+        app=read.app,
+        who=read.who,
+        via=read.via,
+        what=read.what,
+        count=read.count,
+        about=read.about,
+    )

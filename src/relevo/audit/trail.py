@@ -147,7 +147,15 @@ class Audit:
 
 def _deed(engine: Engine, what: str, who: str, via: str, count: int, about: dict[str, Any]) -> Deed:
     given = {name: value for name, value in about.items() if value is not None}
-    return Deed(0, engine.name, who or whoami(), via, what, count, masked(given, engine.settings.mask))
+    return Deed(
+        at_ms=0,
+        app=engine.name,
+        who=who or whoami(),
+        via=via,
+        what=what,
+        count=count,
+        about=masked(given, engine.settings.mask),
+    )
 
 
 @contextmanager

@@ -40,22 +40,22 @@ class Aftermath(Duty[None]):
             word, error = _words(outcome)
             self._spans.append(
                 Span(
-                    held.id,
-                    envelope.target,
-                    queue,
-                    headers.intent,
-                    headers.source,
-                    held.worker,
-                    envelope.tenant,
-                    headers.conversation,
-                    headers.correlation or held.id,
-                    headers.causation,
-                    len(held.story.attempts) + 1,
-                    made_ms(held.id),
-                    held.since_ms,
-                    now_ms,
-                    word,
-                    error,
+                    id=held.id,
+                    type=envelope.target,
+                    queue=queue,
+                    intent=headers.intent,
+                    source=headers.source,
+                    worker=held.worker,
+                    tenant=envelope.tenant,
+                    conversation=headers.conversation,
+                    correlation=headers.correlation or held.id,
+                    causation=headers.causation,
+                    attempt=len(held.story.attempts) + 1,
+                    sent_ms=made_ms(held.id),
+                    started_ms=held.since_ms,
+                    ended_ms=now_ms,
+                    outcome=word,
+                    error=error,
                 )
             )
         is_last = headers.intent == "callback" and envelope.takes != "" and isinstance(outcome, Finish | End)

@@ -57,7 +57,7 @@ class ActionInfo(Struct, frozen=True):
     served: bool
 
 
-class SubscriptionInfo(Struct, frozen=True):
+class SubscriptionInfo(Struct, frozen=True, kw_only=True):
     """A subscription and its backlog."""
 
     service: str
@@ -73,7 +73,7 @@ class SubscriptionInfo(Struct, frozen=True):
     warned: bool
 
 
-class ServiceInfo(Struct, frozen=True):
+class ServiceInfo(Struct, frozen=True, kw_only=True):
     """A service in one context."""
 
     name: str
@@ -147,14 +147,14 @@ def catalogue(engine: Engine) -> Steps[Catalogue]:
 
 def _subscription(one: Subscription, queue: QueueInfo) -> SubscriptionInfo:
     return SubscriptionInfo(
-        one.service,
-        one.pattern,
-        "broadcast" if one.until_ms else "durable",
-        queue,
-        one.max_backlog,
-        one.seen_ms,
-        one.until_ms or one.seen_ms + one.inactive_ms,
-        one.warned,
+        service=one.service,
+        pattern=one.pattern,
+        kind="broadcast" if one.until_ms else "durable",
+        queue=queue,
+        max_backlog=one.max_backlog,
+        seen_ms=one.seen_ms,
+        ends_ms=one.until_ms or one.seen_ms + one.inactive_ms,
+        warned=one.warned,
     )
 
 
@@ -162,14 +162,14 @@ def _service(name: str, context: tuple[str, ...], found: _Found) -> ServiceInfo:
     instances = {one.id: one for here in found.served for one in here.instances}
     actions = [*_actions(found.served, served=False), *_actions(found.served, served=True)]
     return ServiceInfo(
-        name,
-        context,
-        tuple(one for _, one in sorted(instances.items())),
-        sum(one.running for one in instances.values()),
-        sum(one.concurrency for one in instances.values()),
-        tuple(one for _, one in sorted({one.name: one for one in actions}.items())),
-        tuple(found.queues),
-        tuple(found.subscriptions),
+        name=name,
+        context=context,
+        instances=tuple(one for _, one in sorted(instances.items())),
+        running=sum(one.running for one in instances.values()),
+        concurrency=sum(one.concurrency for one in instances.values()),
+        actions=tuple(one for _, one in sorted({one.name: one for one in actions}.items())),
+        queues=tuple(found.queues),
+        subscriptions=tuple(found.subscriptions),
     )
 
 

@@ -33,7 +33,7 @@ log = logging.getLogger("relevo.bus")
 LISTED = 1_000
 
 
-class Made(Struct, frozen=True):
+class Made(Struct, frozen=True, kw_only=True):
     """Something that was made on behalf of a conversation."""
 
     id: str
@@ -101,7 +101,7 @@ def listing(engine: Engine, conversation: str) -> Generator[Call[Any] | Ahead[An
         envelope = one.envelope or readable(one.body)
         type = envelope.target if envelope else one.record.target if one.record else ""
         kind = parse(name, prefix=False, env=False).kind
-        found.append(Made(id, kind, name, one.state, type, made_ms(id)))
+        found.append(Made(id=id, kind=kind, queue=name, state=one.state, type=type, made_ms=made_ms(id)))
     return sorted(found, key=lambda item: item.made_ms)
 
 
@@ -136,7 +136,7 @@ def cleaning(
     return report
 
 
-class Tally(Struct, frozen=True):
+class Tally(Struct, frozen=True, kw_only=True):
     """How many objects of one kind were made, and what became of them."""
 
     created: int = 0
@@ -170,51 +170,12 @@ def tallied(past: Sequence[bytes], stats: Iterable[queues.QueueStats]) -> dict[s
         kind = parse(one.name, prefix=False, env=False).kind
         before, total = found.get(kind, Tally()), one.totals
         found[kind] = Tally(
-            before.created + total.get("enqueued", 0),
-            before.living + one.living,
-            before.done + total.get("done", 0),
-            before.dead + total.get("dead", 0),
-            before.expired + total.get("expired", 0),
-            before.cleaned + total.get("cleaned", 0),
-            before.swept + total.get("swept", 0),
+            created=before.created + total.get("enqueued", 0),
+            living=before.living + one.living,
+            done=before.done + total.get("done", 0),
+            dead=before.dead + total.get("dead", 0),
+            expired=before.expired + total.get("expired", 0),
+            cleaned=before.cleaned + total.get("cleaned", 0),
+            swept=before.swept + total.get("swept", 0),
         )
     return found
-
-
-class Conversations:
-    """What was made on behalf of each request of the bus. Given by `app.conversations`."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def list(self, id: str) -> Messages:
-        """The messages of one conversation (`send(…, conversation="chat_7")`) that still exist, oldest first.
-
-        >>> app.conversations.list("chat_7")
-        [Made(id='…', kind='actions', queue='embedding:actions', state=<State.DONE: 'done'>, …)]
-        """
-        return self._engine.run(listing(self._engine, id))
-
-    async def alist(self, id: str) -> Messages:
-        """`list` for async code."""
-        return await self._engine.arun(listing(self._engine, id))
-
-    def clean(self, id: str, *, dead: bool = False, dry_run: bool = False) -> Cleaned:
-        """Remove the records, results and logs of a conversation. Messages in use stay, and so do dead letters.
-
-        With `dead`, dead letters are removed, too. Workers do this once the last callback was handled, and all of it
-        expires by itself: cleaning up only frees space sooner. With `dry_run` nothing is changed.
-        """
-        return self._engine.run(cleaning(self._engine, id, dead=dead, dry_run=dry_run))
-
-    async def aclean(self, id: str, *, dead: bool = False, dry_run: bool = False) -> Cleaned:
-        """`clean` for async code."""
-        return await self._engine.arun(cleaning(self._engine, id, dead=dead, dry_run=dry_run))
-
-    def counts(self) -> dict[str, Tally]:
-        """How many actions, callbacks and notifications were made on the whole bus, and what became of them."""
-        return self._engine.run(tallies(self._engine))
-
-    async def acounts(self) -> dict[str, Tally]:
-        """`counts` for async code."""
-        return await self._engine.arun(tallies(self._engine))

@@ -17,7 +17,7 @@ from relevo.bus.message_store import NO_CONVERSATION, Place, Tracked
 from relevo.bus.subscription_store import CLOSE_MS
 from relevo.engine.ids import looks_like_id, made_ms
 from relevo.engine.job import PRIORITY_DEFAULT
-from relevo.engine.outbox import ERRAND_MS, Errands, KeysOf, deliver, relay, take_errands
+from relevo.engine.outbox import RESERVED_MS, KeysOf, Taken, deliver, relay, take_outbox
 from relevo.engine.push import KEEP_MS
 from relevo.engine.topics import check_topic
 from relevo.errors import ConfigurationError
@@ -60,7 +60,7 @@ def publish(
         return Event(id, topic, int(at_ms), body, recipients(to[0]), place, tracked, log)
 
     said, logged = terms(place, tracked, log), int(bool(log.queue))
-    args: list[Argument] = [check_topic(topic), id, said, logged, ERRAND_MS, CLOSE_MS, body]
+    args: list[Argument] = [check_topic(topic), id, said, logged, RESERVED_MS, CLOSE_MS, body]
     return Call(args, decode, script, bus.of(script), numbered=True, timed=True)
 
 
@@ -91,7 +91,7 @@ def publish_and_deliver(
 def finish(bus: QueueKeys, letters: Sequence[str]) -> Call[int]:
     """Report letters as delivered, and take no others: when the next one is due, 0 if there is none."""
     script = bus.script("engine/take_outbox")
-    return Call([ERRAND_MS, 0, 0, *letters], lambda reply: reply[3], script, bus.of(script))
+    return Call([RESERVED_MS, 0, 0, *letters], lambda reply: reply[3], script, bus.of(script))
 
 
 class Relayed(Struct, frozen=True):
@@ -109,7 +109,7 @@ def relay_events(bus: QueueKeys, keys_of: KeysOf, dead_max: int) -> Generator[Ca
     finished: list[str] = []
     delivered = 0
     while True:
-        taken: Errands = yield take_errands(bus, finished)
+        taken: Taken = yield take_outbox(bus, finished)
         if not taken.ids:
             return Relayed(delivered, taken.next_ms, taken.now_ms)
         letters = list(zip(taken.ids, taken.texts, strict=True))

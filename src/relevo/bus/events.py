@@ -93,14 +93,14 @@ class Subscribed(Struct, frozen=True, kw_only=True):
     def registered(self, worker: str) -> Subscription:
         """As the bus keeps it."""
         return Subscription(
-            self.pattern,
-            self.service,
-            self.queue_for(worker),
-            self.max_backlog,
-            self.discard,
-            self.retention_ms,
-            self.inactive_ms,
-            SERVE_MS if self.broadcast else 0,
+            pattern=self.pattern,
+            service=self.service,
+            queue=self.queue_for(worker),
+            max_backlog=self.max_backlog,
+            discard=self.discard,
+            retention_ms=self.retention_ms,
+            inactive_ms=self.inactive_ms,
+            lease_ms=SERVE_MS if self.broadcast else 0,
         )
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 HOLD_MS = 600_000
 
 
-class Outgoing(Struct, frozen=True):
+class Outgoing(Struct, frozen=True, kw_only=True):
     """A message that is ready to be sent."""
 
     id: str
@@ -122,16 +122,16 @@ def outgoing(
         # The answer to a request is kept for whoever asks again; one that failed left none, and is tried anew.
         name = Name(f"{type}:{owner}", HOLD_MS, intent == "request")
     return Outgoing(
-        id,
-        type,
-        queue,
-        headers,
-        place_of(engine, options, tenant, headers.tier),
-        raw,
-        timeout,
-        name,
-        chosen,
-        round(seconds(options.delay, what="delay") * 1000) if options.delay else 0,
+        id=id,
+        type=type,
+        queue=queue,
+        headers=headers,
+        place=place_of(engine, options, tenant, headers.tier),
+        data=raw,
+        timeout=timeout,
+        name=name,
+        chosen=chosen,
+        delay_ms=round(seconds(options.delay, what="delay") * 1000) if options.delay else 0,
     )
 
 
@@ -150,17 +150,17 @@ def like_the_last(engine: Engine, source: str, type: str, data: Any, timeout: fl
         engine.part(Bus).templates[source, type] = known
     raw = encoded_object(data, what=type, limit=engine.settings.max_payload)
     return Outgoing(
-        engine.new_id(),
-        type,
-        known.queue,
-        known.headers,
-        known.place,
-        raw,
-        timeout,
-        known.name,
-        known.chosen,
-        0,
-        known.head,
+        id=engine.new_id(),
+        type=type,
+        queue=known.queue,
+        headers=known.headers,
+        place=known.place,
+        data=raw,
+        timeout=timeout,
+        name=known.name,
+        chosen=known.chosen,
+        delay_ms=0,
+        head=known.head,
     )
 
 

@@ -186,7 +186,16 @@ class Service:
         """
         with making(self.engine.telemetry, "send", str(type)) as span:
             message, wanted = self._message(
-                type, data, on_reply, on_timeout, on_progress, timeout, context, sticky, retries, about
+                type,
+                data,
+                about,
+                on_reply=on_reply,
+                on_timeout=on_timeout,
+                on_progress=on_progress,
+                timeout=timeout,
+                context=context,
+                sticky=sticky,
+                retries=retries,
             )
             _name(span, message)
             return Job(self.engine, self.engine.run(sending(self.engine, message, wanted)), message.queue)
@@ -209,7 +218,16 @@ class Service:
         """`send` for async code."""
         with making(self.engine.telemetry, "send", str(type)) as span:
             message, wanted = self._message(
-                type, data, on_reply, on_timeout, on_progress, timeout, context, sticky, retries, about
+                type,
+                data,
+                about,
+                on_reply=on_reply,
+                on_timeout=on_timeout,
+                on_progress=on_progress,
+                timeout=timeout,
+                context=context,
+                sticky=sticky,
+                retries=retries,
             )
             _name(span, message)
             return Job(self.engine, await self.engine.arun(sending(self.engine, message, wanted)), message.queue)
@@ -218,14 +236,15 @@ class Service:
         self,
         type: str,
         data: Any,
-        on_reply: str | None,
-        on_timeout: str | None,
-        on_progress: str | None,
-        timeout: Duration | None,
-        context: Any,
-        sticky: bool,
-        retries: int | None,
         about: dict[str, Any],
+        *,
+        on_reply: str | None = None,
+        on_timeout: str | None = None,
+        on_progress: str | None = None,
+        timeout: Duration | None = None,
+        context: Any = None,
+        sticky: bool = False,
+        retries: int | None = None,
     ) -> tuple[Outgoing, Callbacks | None]:
         limit = None if timeout is None else seconds(timeout, what="timeout")
         if limit is not None and limit <= 0:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 
-class Span(Struct, frozen=True, omit_defaults=True):
+class Span(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One attempt, or a message that waits for one. Times in milliseconds of the server's clock."""
 
     id: str

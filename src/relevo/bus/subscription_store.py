@@ -34,7 +34,7 @@ CLOSE_MS = 5_000
 SWEPT = 200
 
 
-class Subscription(Struct, frozen=True):
+class Subscription(Struct, frozen=True, kw_only=True):
     """Which events a service wants, and how many are kept. Field order matters: scripts expect the pattern first."""
 
     pattern: str

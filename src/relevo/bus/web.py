@@ -36,7 +36,7 @@ class Cleanup(Struct, frozen=True, forbid_unknown_fields=True):
     dead: bool = False
 
 
-class Cleaned(Struct, frozen=True):
+class Cleaned(Struct, frozen=True, kw_only=True):
     """What was removed, or would be, and what stays."""
 
     conversation: str
@@ -81,7 +81,7 @@ async def tallies(desk: Desk) -> dict[str, Tally]:
 @get("/traces/{operation}")
 async def trace(desk: Desk, operation: str) -> list[Span]:
     """The path of an operation through all services, by its correlation id, conversation, or the id of a message."""
-    found = await desk.app.atrace(operation)
+    found = await desk.app.conversations.atrace(operation)
     if not found:
         raise not_there("trace of an operation, conversation or message", operation)
     return found
@@ -102,8 +102,17 @@ async def cleanup(desk: Desk, conversation: str, query: Cleanup) -> Did[Cleaned]
     letters.
     """
     done = await desk.app.conversations.aclean(conversation, dead=query.dead, dry_run=query.dry_run)
-    result = Cleaned(conversation, done.dry_run, done.removed, done.living, done.dead, done.queues)
-    return Did(result, done.removed, {"conversation": conversation, "dead": query.dead}, done.dry_run)
+    result = Cleaned(
+        conversation=conversation,
+        dry_run=done.dry_run,
+        removed=done.removed,
+        living=done.living,
+        dead=done.dead,
+        queues=done.queues,
+    )
+    return Did(
+        answer=result, count=done.removed, about={"conversation": conversation, "dead": query.dead}, dry=done.dry_run
+    )
 
 
 ROUTES = (services, service, asyncapi, tallies, trace, conversation, cleanup)

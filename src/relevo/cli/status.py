@@ -34,7 +34,7 @@ from relevo.text.legible import clean
 PATIENCE = 1.0
 
 
-class ServerState(Struct, frozen=True):
+class ServerState(Struct, frozen=True, kw_only=True):
     """The server, in a line."""
 
     address: str
@@ -52,7 +52,7 @@ class NextJob(JobRow, frozen=True, kw_only=True):
     queue: str
 
 
-class Report(Struct, frozen=True):
+class Report(Struct, frozen=True, kw_only=True):
     """All that status shows, and the JSON output."""
 
     app: str
@@ -139,13 +139,13 @@ def look(app: Relevo, ahead: int | None = None) -> Report:
         level="warning" if warnings else "ok",
         warnings=warnings,
         server=ServerState(
-            str(app.engine.client.source.locate(None)),
-            which.engine,
-            which.version,
-            int(about.get("used_memory", 0)),
-            int(about.get("maxmemory", 0)),
-            int(about.get("connected_clients", 0)),
-            int(about.get("uptime_in_seconds", 0)),
+            address=str(app.engine.client.source.locate(None)),
+            engine=which.engine,
+            version=which.version,
+            used_memory=int(about.get("used_memory", 0)),
+            maxmemory=int(about.get("maxmemory", 0)),
+            clients=int(about.get("connected_clients", 0)),
+            uptime_s=int(about.get("uptime_in_seconds", 0)),
         ),
         queues=stats,
         workers=living,

@@ -60,23 +60,23 @@ class QueuedTask:
     @property
     def status(self) -> str:
         """The state: scheduled, ready, running, done, dead, cancelled, expired, or unknown."""
-        return self.job.status().value
+        return self.job.state().value
 
     @property
     def pending(self) -> bool:
         """Whether it will run, or run again."""
-        state = self.job.status()
+        state = self.job.state()
         return not state.has_ended and state is not State.UNKNOWN
 
     @property
     def success(self) -> bool:
         """Whether it succeeded, as long as its record is kept."""
-        return self.job.status() is State.DONE
+        return self.job.state() is State.DONE
 
     @property
     def fail(self) -> bool:
         """Whether it was dead-lettered, as long as its record is kept."""
-        return self.job.status() is State.DEAD
+        return self.job.state() is State.DEAD
 
     @property
     def log(self) -> str:

@@ -1,4 +1,4 @@
-"""What can be done to dead letters: run them again, forget them, bring back what was forgotten a moment ago."""
+"""Retries, discards and restores dead letters."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from relevo.text.names import is_pool_name, pool_of
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
 
-#: How long a discarded letter can be restored: whoever saw that it was the wrong one has seen it by then, and whoever
-#: discards to make room on the server need not wait longer.
+#: How long a discarded letter can be restored: long enough to notice a mistake, and short enough for those who discard
+#: to make room on the server.
 UNDO_MS = 600_000
 #: Letters restored in one call: each is copied as a whole.
 RESTORED_AT_ONCE = 20
 
 
 class Revival:
-    """Brings letters back, each to where it came from: a job to its queue, an entity to its state of a pool."""
+    """Revives dead letters: a job returns to its queue, an entity to its state of a pool."""
 
     def __init__(self, *, sign: bool = False) -> None:
         self._sign = sign
-        #: Ids of those that did not come back, and why.
+        #: Ids of those that were not revived, and why.
         self.left: dict[str, str] = {}
-        #: Why the last one that cannot come back cannot.
+        #: Why the last of those cannot be revived.
         self.refusal = ""
 
     def of(self, engine: Engine, some: Letters) -> Steps[int]:
@@ -93,13 +93,13 @@ def _no_entity(letter: Letter, why: str) -> str:
 
 
 class Bin:
-    """Takes letters that are discarded, from which they can be restored for a while, or not."""
+    """Discards dead letters; with `undo` they can be restored for ten minutes."""
 
     def __init__(self, *, undo: bool) -> None:
         self._undo_ms = UNDO_MS if undo else 0
 
     def of(self, engine: Engine, some: Letters) -> Steps[int]:
-        """Forget these: how many there were."""
+        """Discard these; returns how many there were."""
         ids: dict[str, Ids] = {}
         for letter in some:
             ids.setdefault(letter.queue, []).append(letter.id)
@@ -121,7 +121,7 @@ def retrying(
     watch: Watch | None,
     filters: Filters,
 ) -> Steps[int]:
-    """Run letters again: how many. If that is none because they cannot, it is an error that says why."""
+    """Retry dead letters; returns how many. JobError if none of them can run again."""
     if sign and not engine.keyring:
         raise OptionError("sign: there are no signing_keys here to sign with")
     revival = Revival(sign=sign)
@@ -140,7 +140,7 @@ def discarding(
     watch: Watch | None,
     filters: Filters,
 ) -> Steps[int]:
-    """Forget letters: how many."""
+    """Discard dead letters; returns how many."""
     return _to_chosen(engine, Bin(undo=undo).of, ids, all, limit, watch, filters)
 
 
@@ -162,9 +162,9 @@ def _to_chosen(
 def restoring(
     engine: Engine, ids: Iterable[str] | None, all: bool, queue: str | None, watch: Watch | None
 ) -> Steps[int]:
-    """Bring back letters that were discarded a moment ago: how many."""
+    """Restore dead letters that were discarded in the last ten minutes; returns how many."""
     if (ids is None) == (not all):
-        raise OptionError("name the letters to restore by ids=[…], or say all=True; not both")
+        raise OptionError("name the letters to restore by ids=[…], or pass all=True; not both")
     picked = None if ids is None else checked(ids)
     names = yield from listed_queues(engine, queue)
     bins: list[Ids] = yield Ahead(letters.discarded(engine.keys_of(name)) for name in names)
@@ -189,17 +189,17 @@ def restoring(
 
 
 class _Undo:
-    """Brings discarded letters back, and counts them."""
+    """Restores discarded letters, and counts them."""
 
     def __init__(self, engine: Engine, watch: Watch | None) -> None:
         self._engine = engine
         self._watch = watch
         self.back = 0
-        #: How many stay in the bin of a queue, whose list is full of younger ones.
+        #: How many stay in the bin of each queue whose list is full of newer ones.
         self.full: dict[str, int] = {}
 
     def of(self, queue: str, binned: Ids, picked: Ids | None) -> Generator[Call[Any], Any, None]:
-        """Those that were picked of what is in a queue's bin; None: all."""
+        """Restore the picked ones of a queue's bin; None: all."""
         keys, there = self._engine.keys_of(queue), set(binned)
         wanted = binned if picked is None else [id for id in picked if id in there]
         for start in range(0, len(wanted), RESTORED_AT_ONCE):

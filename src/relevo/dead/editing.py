@@ -1,4 +1,4 @@
-"""A dead letter with other arguments: a new job in its place, each of the two saying so."""
+"""Runs a dead letter with other arguments, as a new job that refers to it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 
 def editing(engine: Engine, id: str, args: Any, kwargs: Any, queue: str | None) -> Steps[Job[Any]]:
-    """Queue the new job; what is not given stays as it was."""
+    """Queue the new job; arguments that are not given stay as they were."""
     if args is None and kwargs is None:
         raise OptionError("edit: give args=[…], kwargs={…} or both; `retry` runs the letter as it is")
     found = yield from named(engine, checked([id]), queue)
     if not found:
-        raise UnknownJob(f"{id} is no dead letter: it never was, its time is over, or somebody retried or edited it")
+        raise UnknownJob(f"{id} is no dead letter: it never was one, it has expired, or it was retried or edited")
     if len(found) > 1:
         where = ", ".join(letter.queue for letter in found)
-        raise OptionError(f"{id} is a dead letter in several queues ({where}): say queue=")
+        raise OptionError(f"{id} is a dead letter in several queues ({where}): pass queue=")
     letter = found[0]
     old = letter.envelope
     if is_pool_name(letter.queue):
-        raise JobError(f"{id} is an entity of a pool, which has no arguments: retry it, and update what is known of it")
+        raise JobError(f"{id} is an entity of a pool, which has no arguments: retry it, and update its metadata")
     if old is None:
         raise JobError(refusal(id, "its body is unreadable"))
     if old.flow:
@@ -56,11 +56,11 @@ def editing(engine: Engine, id: str, args: Any, kwargs: Any, queue: str | None) 
     new_id = engine.new_id()
     new = msgspec.structs.replace(new, origin=id)
     body = write(new) if signer is None else signed_copy(signer, new_id, new)
-    said: int = yield letters.replace(engine.keys_of(letter.queue), id, new_id, new, body)
-    if said < 0:
+    code: int = yield letters.replace(engine.keys_of(letter.queue), id, new_id, new, body)
+    if code < 0:
         raise JobError(f"job {id} cannot be replaced: other jobs wait for this very one. Retry it as it is")
-    if not said:
-        raise UnknownJob(f"{id} is no dead letter any more: somebody just retried, edited or discarded it")
+    if not code:
+        raise UnknownJob(f"{id} is no dead letter any more: it was just retried, edited or discarded")
     task = engine.task_for(letter.queue, new.target)
     return Job(engine, new_id, letter.queue, decode=task.signature.decode_result if task else None)
 

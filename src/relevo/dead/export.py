@@ -1,4 +1,4 @@
-"""Dead letters as lines of JSON: taken out to be looked at or kept elsewhere, and put back, each once."""
+"""Exports dead letters as lines of JSON, and imports them, each once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from relevo.version import __version__
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
 
-#: Letters and bytes that are filed in one call.
+#: Letters and bytes stored in one call.
 AT_ONCE = 100
 AT_ONCE_BYTES = 1024 * 1024
 TOKEN = 1000
@@ -36,17 +36,17 @@ TOKEN = 1000
 LONGEST = 64 * 1024 * 1024
 
 
-class _Line(Struct, frozen=True, omit_defaults=True):
-    """A letter in a line. Written by this relevo; of another one's fields those that are known here count."""
+class _Line(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A dead letter in a line. Unknown fields, of another version of relevo, are ignored."""
 
     relevo: str
     queue: str
     id: str
     died_ms: int
     record: Raw
-    #: What stood beside its body: large data of a message, results of jobs before it, its checkpoints.
+    #: Data beside its body: large data of a message, results of parent jobs, checkpoints.
     carried: dict[str, str] = {}
-    #: Of a signed one: the queue that it was signed for, as signatures spell it.
+    #: If it is signed: the queue that it was signed for, as signatures spell it.
     place: str = ""
 
 
@@ -54,18 +54,18 @@ _read = msgspec.json.Decoder(_Line).decode
 
 
 class Imported(Struct, frozen=True):
-    """What became of lines: letters that are new, that were there already, and lines that are none."""
+    """The result of an import: new letters, those that existed already, and refused lines."""
 
     new: int
     known: int
-    #: (number of the line, what is wrong with it)
+    #: (line number, what is wrong with it)
     refused: tuple[tuple[int, str], ...] = ()
-    #: Letters, the oldest, that had to go because their queue had more than `dead_max` then.
+    #: The oldest letters, removed because their queue had more than `dead_max`.
     dropped: int = 0
 
 
 class Export:
-    """Letters as lines, one after the other; `next()` is a plan for one of them."""
+    """Dead letters as lines, one after the other; `next()` is a plan for one of them."""
 
     def __init__(self, engine: Engine, filters: Filters) -> None:
         self._engine = engine
@@ -75,7 +75,7 @@ class Export:
         self._held: deque[tuple[Letter, int]] = deque()
 
     def next(self) -> Steps[bytes | None]:
-        """The next letter as a line, with its end; None: that was all."""
+        """The next letter as a line, with its line end; None: there are no more."""
         if self._walk is None:
             self._wanted = yield from asked(self._engine, self._filters)
             self._walk = Walk(self._engine, (yield from up_to_now(self._engine, self._wanted)), oldest=True)
@@ -86,18 +86,31 @@ class Export:
         if not self._held:
             return None
         letter, has_bag = self._held.popleft()
-        # What it carries may be large: it is fetched in its turn, and of most letters there is nothing.
+        # Data beside it may be large, so it is fetched one letter at a time; most letters have none.
         keys = self._engine.keys_of(letter.queue)
         beside = (yield from carried.packed(keys, letter.id)) if has_bag else {}
         envelope, record = letter.envelope, Raw(write(letter.record))
         place = keys.place if envelope is not None and envelope.signature else ""
-        return write(_Line(__version__, letter.queue, letter.id, letter.at_ms, record, beside, place)) + b"\n"
+        return (
+            write(
+                _Line(
+                    relevo=__version__,
+                    queue=letter.queue,
+                    id=letter.id,
+                    died_ms=letter.at_ms,
+                    record=record,
+                    carried=beside,
+                    place=place,
+                )
+            )
+            + b"\n"
+        )
 
 
 def loading(engine: Engine, lines: Any, watch: Watch | None = None) -> Generator[Call[Any], Any, Imported]:
-    """File the letters of lines; what is no letter is refused with its number, and the others go on."""
+    """Import the letters of lines; a line that is no letter is refused with its number."""
     if isinstance(lines, bytes | str) or not isinstance(lines, Iterable):
-        raise OptionError("load: lines are needed: an open file, or what app.dead.export() gives")
+        raise OptionError("load: lines are needed: an open file, or what app.dead.export() returns")
     refused: list[tuple[int, str]] = []
     held: dict[str, list[Arrival]] = {}
     filed = _Filed(watch)
@@ -120,7 +133,7 @@ def loading(engine: Engine, lines: Any, watch: Watch | None = None) -> Generator
 
 
 class _Filed:
-    """Files letters, and counts what became of them."""
+    """Stores letters, and counts what became of them."""
 
     def __init__(self, watch: Watch | None) -> None:
         self._watch = watch
@@ -128,11 +141,11 @@ class _Filed:
 
     def put(self, engine: Engine, queue: str, some: list[Arrival]) -> Generator[Call[Any], Any, None]:
         yield from engine.list_queue(queue)
-        said, dropped, posted = yield letters.bury(
+        are_new, dropped, posted = yield letters.bury(
             engine.keys_of(queue), some, ttl_ms=engine.failure_ms(None), dead_max=engine.settings.dead_max
         )
-        self.new += sum(said)
-        self.known += len(said) - sum(said)
+        self.new += sum(are_new)
+        self.known += len(are_new) - sum(are_new)
         self.dropped += dropped
         if self._watch is not None and self.new:
             self._watch(self.new)
@@ -163,14 +176,14 @@ def _checked(engine: Engine, text: Any, now_ms: int) -> tuple[str, Arrival]:
     envelope = readable(bytes(record.body))
     if envelope is not None and not carried.is_complete(envelope.takes, beside):
         raise OptionError(
-            f"job {line.id}: what it takes as arguments stood beside its body and is not in this line: it was gone "
-            "when the line was written, or an older relevo wrote it"
+            f"job {line.id}: its arguments were stored beside its body and are not in this line: they were gone "
+            "when the line was written, or an older version of relevo wrote it"
         )
     keys = engine.keys_of(queue)
     if keys.signer is not None and line.place not in ("", keys.place):
         body, beside = moved(keys.signer, line.place, line.id, bytes(record.body), beside)
         record = msgspec.structs.replace(record, body=Raw(body))
-    # Not later than now, whatever clock it comes from: whoever acts on all letters means those that died before.
+    # Not later than now, whatever clock it comes from: an operation on all letters is about those that died before.
     died_ms = min(line.died_ms, now_ms)
     record = msgspec.structs.replace(record, ended_ms=min(record.ended_ms, now_ms))
     # Without the callers that waited for it there, and under a token above those that workers may still hold.

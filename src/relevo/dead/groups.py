@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from relevo.engine.engine import Engine
 
 
-class Group(Struct, frozen=True):
+class Group(Struct, frozen=True, kw_only=True):
     """Dead letters with one fingerprint, over all queues."""
 
     fingerprint: str
@@ -76,19 +76,19 @@ def _group(kind: str, by_queue: dict[str, letters.Alike], now_ms: int) -> Group:
     recent, before = sum(part.recent for part in parts), sum(part.before for part in parts)
     first_ms = min(part.first_ms or part.last_ms for part in parts)
     return Group(
-        kind,
-        sum(part.count for part in parts),
-        shown.error,
-        shown.reason,
-        is_permanent(shown.reason),
-        first_ms,
-        max(part.last_ms for part in parts),
-        recent,
-        before,
-        trend(recent, before, is_new=first_ms > now_ms - letters.RECENT_MS),
-        tuple(sorted(by_queue)),
-        _most(head.target for head in heads),
-        _most(head.tenant for head in heads),
+        fingerprint=kind,
+        count=sum(part.count for part in parts),
+        error=shown.error,
+        reason=shown.reason,
+        permanent=is_permanent(shown.reason),
+        first_ms=first_ms,
+        last_ms=max(part.last_ms for part in parts),
+        recent=recent,
+        before=before,
+        trend=trend(recent, before, is_new=first_ms > now_ms - letters.RECENT_MS),
+        queues=tuple(sorted(by_queue)),
+        tasks=_most(head.target for head in heads),
+        tenants=_most(head.tenant for head in heads),
     )
 
 

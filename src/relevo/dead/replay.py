@@ -28,7 +28,7 @@ class Canary(Struct, frozen=True):
     id: str
 
 
-class Replay(Struct, frozen=True):
+class Replay(Struct, frozen=True, kw_only=True):
     """The state of a replay."""
 
     id: str

@@ -50,7 +50,7 @@ class Leading:
         self._walk: Walk | None = None
         self._due = 0.0  # when the next letter may go
         self._signed = 0.0
-        self.run = Replay("")
+        self.run = Replay(id="")
 
     def begin(self, filters: Filters, all: bool, rate: Any, canary: bool, who: str) -> Generator[Call[Any], Any, None]:
         """Store a new replay, of dead letters that died before now."""
@@ -65,10 +65,10 @@ class Leading:
                 engine.keys_of(name), wanted.group or "", wanted.since_ms, wanted.until_ms
             )
         self.run = Replay(
-            engine.new_id(),
-            wanted,
-            "" if rate is None else str(rate_of(rate)),
-            bool(canary),
+            id=engine.new_id(),
+            wanted=wanted,
+            rate="" if rate is None else str(rate_of(rate)),
+            canary=bool(canary),
             who=who,
             started_ms=now_ms,
             total=total,

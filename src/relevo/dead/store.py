@@ -44,7 +44,7 @@ class Part(Struct, frozen=True):
     behind: int
 
 
-class Alike(Struct, frozen=True):
+class Alike(Struct, frozen=True, kw_only=True):
     """An error group within one queue."""
 
     first_ms: int
@@ -125,7 +125,15 @@ def alike(queue: QueueKeys, fingerprints: Sequence[str]) -> Call[list[Alike]]:
 def _alike(known: bytes, count: int, last: bytes, recent: int, before: int, heads: list[bytes]) -> Alike:
     first, _, head = known.partition(b" ")
     newest = tuple(record for record in map(_head, heads) if record is not None)
-    return Alike(int(first or 0), _head(head), count, _ms(last or b"0"), recent, before, newest)
+    return Alike(
+        first_ms=int(first or 0),
+        head=_head(head),
+        count=count,
+        last_ms=_ms(last or b"0"),
+        recent=recent,
+        before=before,
+        newest=newest,
+    )
 
 
 def _head(text: bytes) -> Record | None:

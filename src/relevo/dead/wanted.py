@@ -41,7 +41,7 @@ class Filters(TypedDict, total=False):
     permanent: bool | None
 
 
-class Wanted(Struct, frozen=True, omit_defaults=True):
+class Wanted(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The filters, checked. Times are milliseconds of the server's clock."""
 
     queue: str | None = None

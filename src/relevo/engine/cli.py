@@ -42,7 +42,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--queue", metavar="NAME", help="where it is; without it all queues are asked")
     parser.add_argument("--logs", action="store_true", help="also what it wrote")
     deed = parser.add_mutually_exclusive_group()
-    deed.add_argument("--cancel", action="store_true", help="cancel it; if it runs, its worker is told to stop it")
+    deed.add_argument("--cancel", action="store_true", help="cancel it; if it runs, its worker stops it")
     deed.add_argument("--retry", action="store_true", help="run it again, if it is dead, cancelled or expired")
     add_json(parser)
     add_app(parser)
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _find(app: Relevo, id: str, queue: str | None) -> Job[Any]:
-    """The job; whoever gives the id of a workflow is told what that is."""
+    """The job; the id of a workflow is refused with a hint."""
     try:
         app.workflow(id, queue=queue)  # asked first: one that has ended has a record as a job has
     except UnknownJob:
@@ -100,7 +100,7 @@ def describe(screen: Screen, info: JobInfo) -> None:
     """Everything known about a job, for people."""
     state = info.state.value + (f": {info.reason}" if info.reason else "")
     if info.cancel_asked:
-        state += " (somebody asked to cancel it)"
+        state += " (cancellation requested)"
     screen.line(f"job {info.id} is {state}", STYLES.get(info.state, ""))
     progress = f"{info.progress.fraction:.0%} {info.progress.message}".strip() if info.progress else ""
     screen.fields(

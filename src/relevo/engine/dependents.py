@@ -1,7 +1,7 @@
 """Jobs that depend on others: stored behind a gate, announced to their parents, then let go.
 
 A child may live in another slot than its parents, so it cannot be stored and announced in one step. It is stored first,
-behind a gate that only its maker opens; a maker that dies meanwhile leaves a letter behind that cancels it.
+behind a gate that only its producer opens; if the producer dies first, an outbox message cancels the job.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from relevo.engine.edges import Edge, Policy, Report, label
 from relevo.engine.job_store import remove
-from relevo.engine.outbox import KeysOf, hear, hear_all, opened, relay, vouched
+from relevo.engine.outbox import KeysOf, notify, notify_all, opened, relay, vouched
 from relevo.engine.push import NewJob, chunks, push_rich
 from relevo.errors import UnknownJob
 from relevo.store.keys import QueueKeys
@@ -32,7 +32,7 @@ def gate_of(first: str) -> str:
 def follow(queue: QueueKeys, parent: str, edges: Sequence[Edge]) -> Call[tuple[str, int]]:
     """Note edges with their parent in this queue: its state and number, '' while it lives, or 'unknown'."""
     script = queue.script("workflows/register_dependents")
-    # Said twice, an edge would only lead to the same report twice.
+    # An edge noted twice only leads to the same report twice.
     return Call(
         [parent, " ".join(map(str, edges))], lambda reply: (reply[0].decode(), reply[1]), script, queue.of(script)
     )
@@ -53,7 +53,7 @@ def push_dependents(
 ) -> Generator[Call[Any], Any, list[str]]:
     """Store gated jobs that depend on (id, policy)s, given by queue: for each the id that has its name.
 
-    `abroad` is the queue's name on the bus: a parent there may be served, and its end told, by another app.
+    `abroad` is the queue's name on the bus: a parent there may be served, and its end reported, by another app.
     """
     owners: list[str] = []
     for part in chunks(len(job.body) for job in jobs):
@@ -85,15 +85,15 @@ def _chunk(
             state, number = yield follow(keys_of(home), parent, edges)
             if state == "unknown":
                 yield forget(keys, new)
-                yield hear(keys, [], dead_max, gates=[gate_of(new[0].id)])
+                yield notify(keys, [], dead_max, gates=[gate_of(new[0].id)])
                 raise UnknownJob(
                     f"depends_on: no job {parent} on {home}: it never was, or its record has ended (a job with "
                     "result_ttl=0 leaves none)"
                 )
             if state:
-                told = [(queue, Report(job.id, parent, number, state, policy)) for job in new]
-                reports += [report for _, report in (yield from vouched(keys_of, keys_of(home), told))]
+                ours = [(queue, Report(job.id, parent, number, state, policy)) for job in new]
+                reports += [report for _, report in (yield from vouched(keys_of, keys_of(home), ours))]
     reports += opened([job.id for job in new])
-    if (yield from hear_all(keys, reports, dead_max, [gate_of(new[0].id)])):
+    if (yield from notify_all(keys, reports, dead_max, [gate_of(new[0].id)])):
         yield from relay(keys_of, [queue], dead_max)
     return owners

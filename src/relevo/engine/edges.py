@@ -111,7 +111,7 @@ class Letter(Struct, frozen=True):
 
     def _reply(self) -> bytes:
         if not self.record:
-            return write(Reply("timeout"))
+            return write(Reply(status="timeout"))
         return write(reply_of(read_record(self.record)))
 
     def _result(self, place: str) -> bytes:

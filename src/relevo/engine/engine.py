@@ -111,7 +111,7 @@ class Engine:
 
     @contextmanager
     def rebound(self, *, clock_key: str = "", **settings: Any) -> Iterator[None]:
-        """Use another server or other names for a while. For tests; no other code may use the app meanwhile."""
+        """Use another server or other names for a while. For tests; no other code may use the app at that time."""
         before = {name: getattr(self, name) for name in _BOUND}
         replaced, given = self._replaced, self._given
         self._replaced = {**replaced, **settings}
@@ -310,7 +310,7 @@ class Engine:
         )
 
     def run(self, plan: Plan[T]) -> T:
-        """Carry out a plan of the store and block meanwhile."""
+        """Carry out a plan of the store; blocks until it is done."""
         return self.client.run(plan)
 
     async def arun(self, plan: Plan[T]) -> T:

@@ -1,4 +1,4 @@
-"""A job in the hands of whoever enqueued it: its state, result, logs, and what can be done with it."""
+"""A job as its producer sees it: its state, result and logs; cancel and retry."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Progress(Struct, frozen=True):
     message: str = ""
 
 
-class JobInfo(Struct, frozen=True):
+class JobInfo(Struct, frozen=True, kw_only=True):
     """Everything known about a job, for people."""
 
     id: str
@@ -162,7 +162,9 @@ class Job(Generic[R]):
         signer = self._engine.keys_of(self.queue).signer
         if signer is not None and (error := verify_record(signer, self.id, record)):
             why = f" ({record.reason})" if record.reason else ""
-            raise BadSignature(f"job {self.id} is said to be {record.state}{why}; of its record: {error}")
+            raise BadSignature(
+                f"job {self.id} is recorded as {record.state}{why}, but its record is not trusted: {error}"
+            )
         match record.state:
             case State.DONE:
                 raw = bytes(record.result)
@@ -185,12 +187,12 @@ class Job(Generic[R]):
     def _look(self) -> Call[jobs.Seen]:
         return jobs.look(self._engine.keys_of(self.queue), self.id)
 
-    def status(self) -> State:
+    def state(self) -> State:
         """Where the job is now; `unknown` if there is none."""
         return self._engine.run(self._look()).state
 
-    async def astatus(self) -> State:
-        """`status` for async code."""
+    async def astate(self) -> State:
+        """`state` for async code."""
         return (await self._engine.arun(self._look())).state
 
     def info(self) -> JobInfo:
@@ -210,7 +212,7 @@ class Job(Generic[R]):
         return _logs(await self._engine.arun(self._look()), attempt)
 
     def progress(self) -> Progress | None:
-        """How far the job says it is; None if it has said nothing."""
+        """The progress that the job last reported; None if it has reported none."""
         return _progress(self._engine.run(self._look()))
 
     async def aprogress(self) -> Progress | None:
@@ -231,7 +233,7 @@ class Job(Generic[R]):
 
     # acting
     def cancel(self) -> bool:
-        """Cancel: at once if the job has not started, else its worker is told to stop it.
+        """Cancel: at once if the job has not started, else its worker stops it.
 
         False if the job has ended already. A request survives the death of the worker.
         """
@@ -249,15 +251,15 @@ class Job(Generic[R]):
         if seen.state.has_ended:
             return False
         row = (self.id, engine.failure_ms(seen.envelope), seen.envelope.name if seen.envelope else "")
-        said, posted = yield jobs.cancel(engine.keys_of(self.queue), [row], engine.settings.dead_max)
+        answers, posted = yield jobs.cancel(engine.keys_of(self.queue), [row], engine.settings.dead_max)
         if posted:
             yield from engine.relay(self.queue)
-        return bool(said[0] != "unknown")
+        return bool(answers[0] != "unknown")
 
     def retry(self) -> bool:
         """Run a dead, cancelled or expired job again, from the start or from its checkpoints.
 
-        False if somebody just did. What was cancelled because this one failed waits for it again.
+        False if it was retried just now. What was cancelled because this one failed waits for it again.
         """
         return self._engine.run(self._retry()) > 0
 
@@ -290,34 +292,34 @@ def _info(seen: jobs.Seen, queue: str, known: Envelope | None, given_up: GivenUp
     is_known = known is not None
     result = msgspec.json.decode(record.result) if record and bytes(record.result) else None
     return JobInfo(
-        seen.id,
-        seen.state,
-        envelope.target,
-        queue,
-        msgspec.json.decode(envelope.args) if known else None,
-        msgspec.json.decode(envelope.kwargs) if known else given_up and given_up.metadata,
-        envelope.priority if is_known else None,
-        made_ms(seen.id),
-        given_up.entity if given_up else envelope.name if is_known else None,
-        envelope.tenant if is_known else None,
-        envelope.tags if is_known else None,
-        seen.due_ms if seen.state is State.SCHEDULED else None,
-        record.started_ms or None if record else claim.since_ms if claim else None,
-        record.ended_ms if record else None,
-        record.worker if record else claim.worker if claim and seen.state is State.RUNNING else "",
-        record.reason if record else "",
-        bool(claim and claim.cancel_asked),
-        seen.story.attempts,
-        _progress(seen),
-        result,
-        seen.open,
-        envelope.flow[:LENGTH] if is_known else None,
-        record.queue_from if record else "",
-        record.fingerprint if record else "",
-        seen.state is State.DEAD and record is not None and is_permanent(record.reason),
-        record.version if record else "",
-        envelope.origin,
-        record.replaced_by if record else "",
+        id=seen.id,
+        state=seen.state,
+        task=envelope.target,
+        queue=queue,
+        args=msgspec.json.decode(envelope.args) if known else None,
+        kwargs=msgspec.json.decode(envelope.kwargs) if known else given_up and given_up.metadata,
+        priority=envelope.priority if is_known else None,
+        enqueued_ms=made_ms(seen.id),
+        name=given_up.entity if given_up else envelope.name if is_known else None,
+        tenant=envelope.tenant if is_known else None,
+        tags=envelope.tags if is_known else None,
+        due_ms=seen.due_ms if seen.state is State.SCHEDULED else None,
+        started_ms=record.started_ms or None if record else claim.since_ms if claim else None,
+        ended_ms=record.ended_ms if record else None,
+        worker=record.worker if record else claim.worker if claim and seen.state is State.RUNNING else "",
+        reason=record.reason if record else "",
+        cancel_asked=bool(claim and claim.cancel_asked),
+        attempts=seen.story.attempts,
+        progress=_progress(seen),
+        result=result,
+        waits_for=seen.open,
+        workflow=envelope.flow[:LENGTH] if is_known else None,
+        came_from=record.queue_from if record else "",
+        fingerprint=record.fingerprint if record else "",
+        permanent=seen.state is State.DEAD and record is not None and is_permanent(record.reason),
+        version=record.version if record else "",
+        origin=envelope.origin,
+        replaced_by=record.replaced_by if record else "",
         held_up=_held_up(seen, envelope.target),
         **_belongings(seen.id, envelope),
     )

@@ -91,7 +91,7 @@ class AsyncInbox:
         #: Requests that gather while others are being sent.
         self._crowds: dict[QueueKeys, _Crowd] = {}
         self._sending: set[asyncio.Task[None]] = set()
-        #: Ends that nobody waits for any more.
+        #: Records that arrived after their waiters had gone.
         self.late = 0
 
     async def wait(self, queue: QueueKeys, id: str, timeout: float | None, begin: Begin = attach) -> Record:
@@ -113,7 +113,7 @@ class AsyncInbox:
             if timer is not None:
                 timer.cancel()
             if future.done() and not future.cancelled():
-                future.exception()  # whoever failed before it could be awaited has told of something else
+                future.exception()  # retrieved, so that asyncio does not log it: another error was raised first
             awaited.futures.remove(future)
             if not awaited.futures:
                 del self._waiting[id]
@@ -157,9 +157,9 @@ class AsyncInbox:
                     await self._has_begun(id, self._waiting[id], openings)
 
     async def ask(self, queue: QueueKeys, asked: Asked, timeout: float, send: Send) -> Record | None:
-        """Send a plain request and wait for its record; None: nobody serves it.
+        """Send a plain request and wait for its record; None: no worker serves it.
 
-        One call per queue is under way; what is asked meanwhile leaves together with the next.
+        One call per queue is under way; requests made during it are sent together with the next.
         """
         if self._wire is None or self._wire.closed is not None:
             await self._open_within(timeout, asked.id)
@@ -185,7 +185,7 @@ class AsyncInbox:
             del self._waiting[asked.id]
 
     def _go_on(self, queue: QueueKeys, crowd: _Crowd, send: Send) -> None:
-        """Send what gathered meanwhile, if anything did."""
+        """Send the requests that have gathered, if any."""
         if crowd.rows:
             count = fitting(len(row.asked.body) for row in crowd.rows[:TOGETHER])
             rows, crowd.rows = crowd.rows[:count], crowd.rows[count:]
@@ -253,8 +253,10 @@ class AsyncInbox:
         self._settle(id, None)
 
     async def _has_begun(self, id: str, awaited: _Awaited, openings: int, timeout: float | None = None) -> None:
-        """Our name stands with the job. If the connection was opened since `openings`, what was told before that went
-        nowhere, and whoever attached the others passed this one over.
+        """Note that our channel stands with the job.
+
+        If the connection was opened again since `openings`, an end published before that was lost, and the other
+        waiters were attached again without this one.
         """
         awaited.has_begun = True
         if openings != self._openings and not all(future.done() for future in awaited.futures):
@@ -262,7 +264,7 @@ class AsyncInbox:
             self._settle(id, await self._driver.perform(again, within=timeout))
 
     def _settle(self, id: str, found: Record | bool | None) -> None:
-        """What attaching said: a record, True (wait), or None (no such job)."""
+        """Apply the answer of `attach`: a record, True (wait), or None (no such job)."""
         if found is True or id not in self._waiting:
             return
         for future in self._waiting[id].futures:
@@ -300,7 +302,7 @@ class AsyncInbox:
             self._wire = wire
             self._openings += 1
             if not any(awaited.has_begun for awaited in self._waiting.values()):
-                self._attached = self._openings  # nobody waited while it was away
+                self._attached = self._openings  # no waiter missed anything while it was away
             if self._keeper is None or self._keeper.done():
                 self._keeper = asyncio.create_task(self._keep(), name="relevo inbox")
 
@@ -320,9 +322,9 @@ class AsyncInbox:
                 elif self._attached == self._openings:
                     await self._wire.request((b"PING",))
                     if await self._driver.has_moved(self._wire, self._channel):
-                        self._wire.close()  # a node without slots may leave the cluster, and hear no more messages
+                        self._wire.close()  # a node without slots may leave the cluster, and receive no more messages
                     continue
-                # Also if it was somebody new who opened it: those who waited before do not know that it was away.
+                # Also if a new waiter opened it: earlier waiters do not know that it was away.
                 openings = self._openings
                 for id, awaited in list(self._waiting.items()):
                     if not awaited.has_begun:
@@ -355,7 +357,7 @@ def _note_failure(ended: asyncio.Queue[int], attaching: asyncio.Task[None]) -> N
 
 
 class _Awaited:
-    """A job that somebody on this loop waits for."""
+    """A job that callers on this loop wait for."""
 
     __slots__ = ("futures", "has_begun", "queue")
 
@@ -363,7 +365,7 @@ class _Awaited:
         self.queue = queue
         #: Our name stands with the job.
         self.has_begun = False
-        #: One for each who waits: whoever gives up first must not take the others along.
+        #: One for each waiter: the first to give up must not cancel the others.
         self.futures: list[asyncio.Future[Record]] = []
 
 
@@ -408,7 +410,7 @@ def _too_late(future: asyncio.Future[Record], id: str, timeout: float) -> None:
 
 
 class BlockingInbox:
-    """Waits in threads; one daemon thread listens while somebody waits."""
+    """Waits in threads; one daemon thread listens while there are waiters."""
 
     def __init__(self, driver: BlockingDriver, keys: AppKeys) -> None:
         self._driver = driver
@@ -425,7 +427,7 @@ class BlockingInbox:
         self._subscribed = False
         #: How often the connection was opened.
         self._openings = 0
-        #: Ends that nobody waits for any more.
+        #: Records that arrived after their waiters had gone.
         self.late = 0
 
     def wait(self, queue: QueueKeys, id: str, timeout: float | None, begin: Begin = attach) -> Record:
@@ -445,7 +447,7 @@ class BlockingInbox:
             with self._lock:
                 slot.has_begun = True
                 was_away = openings != self._openings and not slot.event.is_set()
-            if was_away:  # and nobody attached us again
+            if was_away:  # and the listener did not attach this waiter again
                 self._settle(id, self._driver.perform(attach(queue, id, self._channel), within=_left(deadline)))
             if not slot.event.wait(_left(deadline)) or slot.was_stopped:
                 raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
@@ -533,7 +535,7 @@ class BlockingInbox:
                     slot.event.set()
 
     def close(self) -> None:
-        """Stop listening, unless somebody still waits. The next one to wait listens anew."""
+        """Stop listening, unless there are waiters. The next waiter starts it again."""
         if self._pid != os.getpid():
             self._renew()
         with self._lock:
@@ -599,7 +601,7 @@ class BlockingInbox:
         except TimeoutError:
             if self._driver.has_moved(
                 link, self._channel
-            ):  # a node without slots may leave the cluster, and hear nothing
+            ):  # a node without slots may leave the cluster, and receive nothing
                 raise ConnectionLost(f"{self._channel!r} has moved", sent=False) from None
             link.send((b"PING",))
             reply = link.read()

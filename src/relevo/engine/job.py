@@ -38,7 +38,7 @@ PRIORITY_DEFAULT = 100
 PRIORITY_MAX = 1023
 
 
-#: What a body without keyword arguments is read to: this very object, so that nobody need read it again.
+#: What a body without keyword arguments is read to: this very object, so that it need not be read again.
 NO_KWARGS = Raw(b"{}")
 
 
@@ -105,7 +105,7 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):
-    """One run of a job that did not end it well, or one that nobody heard the end of."""
+    """One run of a job that failed, or whose end is not known."""
 
     how: str
     worker: str = ""
@@ -122,7 +122,7 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
         return f"{self.error}: {message}" if self.error else message
 
 
-#: Attempts told in full, the newest. The counts beside them never forget.
+#: Attempts kept in full, the newest. The counts beside them cover all.
 ATTEMPTS_TOLD = 20
 
 
@@ -146,7 +146,7 @@ class Story(Struct, frozen=True, omit_defaults=True):
         """The last attempt; one that says nothing where there was none."""
         return self.attempts[-1] if self.attempts else Attempt("")
 
-    def told(self, attempt: Attempt, *, spent: int = 0, crashes: int = 0, among: int | None = None) -> Story:
+    def with_attempt(self, attempt: Attempt, *, spent: int = 0, crashes: int = 0, among: int | None = None) -> Story:
         """The story with one more attempt."""
         if among is None:  # its process outlived an attempt that failed by itself: it may share one with many again
             among = 0 if spent else self.among
@@ -155,7 +155,7 @@ class Story(Struct, frozen=True, omit_defaults=True):
             attempts=(*self.attempts, attempt)[-ATTEMPTS_TOLD:],
             spent=self.spent + spent,
             crashes=self.crashes + crashes,
-            unknown_since_ms=0,  # somebody knew it: the next one who does not starts the time anew
+            unknown_since_ms=0,  # a worker knew the task: the next one that does not starts the time anew
             among=among,
             refused_by=(),
         )
@@ -194,7 +194,7 @@ class Record(Struct, frozen=True, omit_defaults=True):
     body: Raw = NO_JSON
     #: The body as it was found, where it could not be read.
     unreadable: bytes = b""
-    #: Of a message: its traceback may be told to who waits for it, and who signed this word of its end.
+    #: Of a message: whether the waiter may see its traceback, and which service signed its end.
     shows_traceback: bool = False
     signature: str = ""
 

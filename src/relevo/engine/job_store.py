@@ -33,7 +33,7 @@ def read_claim(text: bytes) -> Claim | None:
 
 
 def record_of(text: bytes, state: State = State.DEAD) -> Record:
-    """The record of an ended job in a listing; one that nobody can read must not hide the others."""
+    """The record of an ended job in a listing; an unreadable one must not hide the others."""
     try:
         return read_record(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -89,7 +89,7 @@ def _seen(id: str, reply: list[Any]) -> Seen:
 
 
 def readable(body: bytes) -> Envelope | None:
-    """The envelope, or None where somebody wrote something else."""
+    """The envelope; None if the text is none."""
     try:
         return read_envelope(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -97,7 +97,7 @@ def readable(body: bytes) -> Envelope | None:
 
 
 def story_of(text: bytes) -> Story:
-    """The story so far; a new one where there is none, or where somebody wrote something else."""
+    """The story so far; a new one if there is none, or it is unreadable."""
     try:
         return read_story(text) if text else Story()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -105,7 +105,7 @@ def story_of(text: bytes) -> Story:
 
 
 def attach(queue: QueueKeys, id: str, inbox: bytes) -> Call[Record | bool | None]:
-    """The record of a job that has ended; True: the inbox will be told; None: there is no such job."""
+    """The record of a job that has ended; True: the inbox will be notified; None: there is no such job."""
     script = queue.script("engine/wait_for_end")
 
     def decode(reply: list[bytes]) -> Record | bool | None:

@@ -126,7 +126,7 @@ class Fault(Struct, frozen=True, omit_defaults=True):
     traceback: str = ""
 
 
-class Reply(Struct, Generic[T], frozen=True, omit_defaults=True):
+class Reply(Struct, Generic[T], frozen=True, omit_defaults=True, kw_only=True):
     """What a callback is given: `async def embeddings_ready(reply: Reply[list[float]]) -> None`."""
 
     status: Status
@@ -138,7 +138,7 @@ class Reply(Struct, Generic[T], frozen=True, omit_defaults=True):
     #: The action that was asked.
     action: str = ""
     correlation_id: str = ""
-    #: By whoever ended the message, where that is signed.
+    #: Of the service that ended the message, where ends are signed.
     signature: str = ""
 
     @property

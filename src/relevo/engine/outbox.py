@@ -1,8 +1,8 @@
-"""The relay: carries letters from the queue in which something ended to the queues that must hear of it.
+"""The outbox: messages from the queue in which a job ended to the queues that depend on it, and their delivery.
 
-A letter is written in the step that causes it and removed after it was delivered, so it is delivered at least once,
-whoever dies in between, and hearing it twice changes nothing. Any process may relay: the worker that settled a job, a
-client that cancelled one, and whoever comes by later if they could not.
+An outbox message is written in the step that causes it and removed after its delivery. So it is delivered at least
+once, whatever process is killed, and a second delivery changes nothing. Any process may deliver: the worker that
+settled the job, the client that cancelled it, or a later worker if they could not.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from relevo.store.plan import Argument, Call
 
 log = logging.getLogger("relevo.relay")
 
-#: How long a taken errand is ours. Short: delivering takes milliseconds, and when the taker dies, nobody comes sooner.
-ERRAND_MS = 2_000
-#: Letters per round, and reports per call: no script is long.
-LETTERS = 100
+#: How long a taken outbox message is reserved. Short: delivery takes milliseconds, and if the process dies, the others
+#: wait that long.
+RESERVED_MS = 2_000
+#: Outbox messages per round, and reports per call: no script runs long.
+ROUND = 100
 REPORTS = 100
 
 #: Ends of a parent for which its children are cancelled.
@@ -37,7 +38,7 @@ _FAILED = ("dead", "cancelled", "expired")
 
 #: How the name of a letter ends that holds plain members of a workflow.
 MEMBERS = ".members"
-#: How a letter begins that starts a workflow.
+#: First line of an outbox message that starts a workflow.
 STARTS = b"start\n"
 
 KeysOf = Callable[[str], QueueKeys]
@@ -58,8 +59,8 @@ CARRIERS: dict[bytes, Carrier] = {}
 VERIFIERS: dict[str, Callable[[KeysOf, QueueKeys, str, str], Generator[Call[Any], Any, str]]] = {}
 
 
-class Errands(Struct, frozen=True):
-    """What was taken from a queue's errands."""
+class Taken(Struct, frozen=True):
+    """Outbox messages taken from a queue, and schedules that are due there, as `@name`."""
 
     now_ms: int
     ids: list[str]
@@ -68,18 +69,18 @@ class Errands(Struct, frozen=True):
     next_ms: int
 
 
-def take_errands(queue: QueueKeys, finished: Sequence[str] = (), *, ticks: bool = False) -> Call[Errands]:
-    """Report letters as delivered and take the next; `ticks`: schedules whose time has come, too, as `@name`."""
+def take_outbox(queue: QueueKeys, finished: Sequence[str] = (), *, ticks: bool = False) -> Call[Taken]:
+    """Remove delivered outbox messages and take the next; with `ticks`, due schedules, too, as `@name`."""
     script = queue.script("engine/take_outbox")
 
-    def decode(reply: list[Any]) -> Errands:
+    def decode(reply: list[Any]) -> Taken:
         now, ids, texts, following = reply
-        return Errands(now, [id.decode() for id in ids], texts, following)
+        return Taken(now, [id.decode() for id in ids], texts, following)
 
-    return Call([ERRAND_MS, LETTERS, int(ticks), *finished], decode, script, queue.of(script))
+    return Call([RESERVED_MS, ROUND, int(ticks), *finished], decode, script, queue.of(script))
 
 
-def hear(
+def notify(
     queue: QueueKeys,
     reports: Sequence[Report],
     dead_max: int,
@@ -88,10 +89,10 @@ def hear(
     start: str = "",
     start_ms: int = 0,
 ) -> Call[tuple[int, bool]]:
-    """Tell children in this queue of their parents: how much of it was news, whether there is more to relay from here.
+    """Report the ends of parents to dependents in this queue: how many reports were new; whether to relay from here.
 
-    `gates` are letters that need not be delivered any more; `start` is posted if the first report is news;
-    it is due after `start_ms`.
+    `gates` are outbox messages that need not be delivered any more; `start` is written if the first report is new,
+    and is due after `start_ms`.
     """
     script = queue.script("workflows/notify_dependents")
     args: list[Argument] = [KEEP_MS, 0, dead_max, start, start_ms, len(gates), *gates]
@@ -100,19 +101,19 @@ def hear(
     return Call(args, lambda reply: (reply[0], bool(reply[1])), script, queue.of(script))
 
 
-def hear_all(
+def notify_all(
     queue: QueueKeys, reports: Sequence[Report], dead_max: int, gates: Sequence[str] = ()
 ) -> Generator[Call[Any], Any, bool]:
-    """Tell any number of reports, in calls that are bounded in rows and bytes: whether there is more to relay."""
+    """Deliver any number of reports, in calls bounded in rows and bytes: whether there is more to relay."""
     more = False
     start = size = 0
     for i, one in enumerate(reports):
         if i > start and (i - start >= REPORTS or size + len(one.input) > CHUNK_BYTES):
-            more |= (yield hear(queue, reports[start:i], dead_max))[1]
+            more |= (yield notify(queue, reports[start:i], dead_max))[1]
             start, size = i, 0
         size += len(one.input)
     if reports or gates:
-        more |= (yield hear(queue, reports[start:], dead_max, gates))[1]
+        more |= (yield notify(queue, reports[start:], dead_max, gates))[1]
     return more
 
 
@@ -122,7 +123,7 @@ def opened(ids: Sequence[str]) -> list[Report]:
 
 
 def open_gates(keys_of: KeysOf, gates: Sequence[tuple[str, str]], dead_max: int) -> Generator[Call[Any], Any, set[str]]:
-    """Let go what waits behind (queue, letter)s: queues from which there is something to relay now."""
+    """Open gates, each a queue and the id of its outbox message: the queues from which to relay now."""
     onward = set()
     for queue, letter in gates:
         keys = keys_of(queue)
@@ -130,9 +131,9 @@ def open_gates(keys_of: KeysOf, gates: Sequence[tuple[str, str]], dead_max: int)
             yield start_members(keys, letter)
             continue
         text: bytes | None = yield Call([b"HGET", keys.key("letters"), letter])
-        if text is not None:  # else somebody has done it, or it was too late
+        if text is not None:  # else another process has done it, or it was too late
             ids = [edge.child for edge in edges_of(text.decode(errors="replace"))]
-            if (yield from hear_all(keys, opened(ids), dead_max, [letter])):
+            if (yield from notify_all(keys, opened(ids), dead_max, [letter])):
                 onward.add(queue)
     return onward
 
@@ -144,7 +145,7 @@ def start_members(queue: QueueKeys, letter: str) -> Call[int]:
 
 
 def start_letter(gates: Sequence[tuple[str, str]]) -> str:
-    """The letter that opens (queue, letter)s, once all members of a workflow are stored."""
+    """The outbox message that opens these gates once all members of a workflow are stored."""
     return STARTS.decode() + " ".join(f"{letter} {label(queue)}" for queue, letter in gates)
 
 
@@ -156,7 +157,7 @@ def _gates(text: bytes) -> list[tuple[str, str]]:
 def deliver(
     keys_of: KeysOf, source: QueueKeys, letters: Iterable[tuple[str, bytes]], dead_max: int
 ) -> Generator[Call[Any], Any, tuple[list[str], set[str]]]:
-    """Carry letters from a queue to where they lead: ids of those that are finished, queues with more to relay now."""
+    """Deliver outbox messages of a queue: the ids of those that are finished; the queues from which to relay now."""
     finished: list[str] = []
     by_queue: dict[str, list[Report]] = {}
     of_features: dict[bytes, list[Any]] = {}
@@ -168,34 +169,34 @@ def deliver(
             elif (kind := text.partition(b"\n")[0] + b"\n") in CARRIERS:
                 of_features.setdefault(kind, []).append(CARRIERS[kind].read(text))
             else:
-                told = letter_of(text).reports(source.place)
-                for queue, _ in told:
+                theirs = letter_of(text).reports(source.place)
+                for queue, _ in theirs:
                     keys_of(queue)  # refuses a name that cannot be one
                 if source.signer is not None:
-                    told = yield from vouched(keys_of, source, told)
-                for queue, report in told:
+                    theirs = yield from vouched(keys_of, source, theirs)
+                for queue, report in theirs:
                     by_queue.setdefault(queue, []).append(report)
-        except (ValueError, ConfigurationError):  # somebody else wrote it; it must not be in the way for ever
-            log.error("letter %s cannot be read and is dropped: %.200r", id, text)
+        except (ValueError, ConfigurationError):  # another program wrote it; it must not block the outbox
+            log.error("outbox message %s cannot be read and is dropped: %.200r", id, text)
         finished.append(id)
     for kind, theirs in of_features.items():
         yield from CARRIERS[kind].deliver(keys_of, theirs)
     for queue, reports in by_queue.items():
-        if (yield from hear_all(keys_of(queue), reports, dead_max)):
+        if (yield from notify_all(keys_of(queue), reports, dead_max)):
             onward.add(queue)
     return finished, onward
 
 
 def vouched(
-    keys_of: KeysOf, source: QueueKeys, told: list[tuple[str, Report]]
+    keys_of: KeysOf, source: QueueKeys, reports: list[tuple[str, Report]]
 ) -> Generator[Call[Any], Any, list[tuple[str, Report]]]:
     """Reports of one parent, signed where they cancel a child, if a signed record says that the parent ended so.
 
-    The script that cancels the child cannot sign, and whoever waits for the child believes no unsigned end.
+    The script that cancels the child cannot sign, and no waiter of the child trusts an unsigned end.
     """
-    first = next((report for _, report in told if _cancels(report)), None)
+    first = next((report for _, report in reports if _cancels(report)), None)
     if first is None or source.signer is None:
-        return told
+        return reports
     text: bytes | None = yield Call([b"GET", source.own("ended", first.parent)])
     record = record_of(text or b"")
     verify = VERIFIERS.get(record.target) if first.state in _FAILED else None
@@ -204,8 +205,8 @@ def vouched(
     else:
         error = verify_record(source.signer, first.parent, record)
     if record.state != first.state or error:
-        return told
-    return [(queue, _signed(keys_of(queue), report) if _cancels(report) else report) for queue, report in told]
+        return reports
+    return [(queue, _signed(keys_of(queue), report) if _cancels(report) else report) for queue, report in reports]
 
 
 def _cancels(report: Report) -> bool:
@@ -220,13 +221,13 @@ def _signed(queue: QueueKeys, report: Report) -> Report:
 
 
 def relay(keys_of: KeysOf, queues: Iterable[str], dead_max: int) -> Generator[Call[Any], Any, int]:
-    """Deliver all letters of these queues that are due, and those that this causes elsewhere: how many there were."""
+    """Deliver all due outbox messages of these queues, and those that this causes elsewhere: how many there were."""
     pending, delivered = set(queues), 0
     while pending:
         queue = pending.pop()
         finished: list[str] = []
         while True:
-            taken: Errands = yield take_errands(keys_of(queue), finished)
+            taken: Taken = yield take_outbox(keys_of(queue), finished)
             if not taken.ids:
                 break
             letters = zip(taken.ids, taken.texts, strict=True)

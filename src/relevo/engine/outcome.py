@@ -172,11 +172,11 @@ def decide(story: Story, happened: Happened, policy: Policy, now_ms: int, chance
         case TooLate():
             return End(State.EXPIRED, "expired", story)
         case Unrunnable(reason, attempt):
-            return End(State.DEAD, reason, story.told(attempt))
+            return End(State.DEAD, reason, story.with_attempt(attempt))
         case LeaseLost(attempt, among) if among > 1:  # the culprit is unknown: retry in halves
-            return GiveBack(story.told(attempt, among=among))
+            return GiveBack(story.with_attempt(attempt, among=among))
         case LeaseLost(attempt):
-            extended = story.told(attempt, crashes=1)
+            extended = story.with_attempt(attempt, crashes=1)
             if extended.crashes >= policy.max_crashes:
                 return End(State.DEAD, "poison", extended)
             return GiveBack(extended)
@@ -185,21 +185,21 @@ def decide(story: Story, happened: Happened, policy: Policy, now_ms: int, chance
         case Refused(reason, attempt, route):
             return _refused(story, reason, attempt, route, policy)
         case Raised(Snooze() as verdict, attempt):
-            return TryAgain(verdict.delay, story.told(attempt))
+            return TryAgain(verdict.delay, story.with_attempt(attempt))
         case Raised(Cancel() as verdict, attempt):
-            return End(State.CANCELLED, verdict.reason or "cancelled by the task", story.told(attempt))
+            return End(State.CANCELLED, verdict.reason or "cancelled by the task", story.with_attempt(attempt))
         case Raised(Retry() as verdict, attempt):
-            return _again(story.told(attempt, spent=1), policy, chance, verdict.delay)
+            return _again(story.with_attempt(attempt, spent=1), policy, chance, verdict.delay)
         case Raised(error, attempt):
             permanent = isinstance(error, policy.give_up_on)
             if permanent or (policy.retry_on and not isinstance(error, policy.retry_on)):
-                return End(State.DEAD, "permanent", story.told(attempt, spent=1))
-            return _again(story.told(attempt, spent=1), policy, chance, None)
+                return End(State.DEAD, "permanent", story.with_attempt(attempt, spent=1))
+            return _again(story.with_attempt(attempt, spent=1), policy, chance, None)
         case Failed(attempt, permanent):
-            extended = story.told(attempt, spent=1)
+            extended = story.with_attempt(attempt, spent=1)
             return End(State.DEAD, "permanent", extended) if permanent else _again(extended, policy, chance, None)
         case TimedOut(attempt):
-            return _again(story.told(attempt, spent=1), policy, chance, None)
+            return _again(story.with_attempt(attempt, spent=1), policy, chance, None)
         case _:
             assert_never(happened)
 
@@ -231,14 +231,14 @@ def _unknown(story: Story, attempt: Attempt, route: Route, policy: Policy, now_m
     left_ms = policy.unknown_task_ttl * 1000 - (now_ms - since)
     if left_ms < 0 or len(story.refused_by) >= MOST_REFUSALS:
         return End(State.DEAD, "unknown_task", story)
-    extended = story if story.unknown_since_ms else story.told(attempt)  # records only the first such attempt
+    extended = story if story.unknown_since_ms else story.with_attempt(attempt)  # records only the first such attempt
     extended = msgspec.structs.replace(extended, unknown_since_ms=since, refused_by=_refusals(story, route))
     return Reroute(left_ms / 1000, extended, route.target)
 
 
 def _refused(story: Story, reason: str, attempt: Attempt, route: Route, policy: Policy) -> Outcome:
     """Offer the job to live workers with another version of the task; if there is none, give it up."""
-    extended = story.told(attempt)
+    extended = story.with_attempt(attempt)
     end = End(State.DEAD, reason, extended)
     if len(story.refused_by) >= MOST_REFUSALS:
         return end

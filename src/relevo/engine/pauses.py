@@ -21,7 +21,7 @@ _KINDS: dict[str, Kind] = {"q": "queue", "t": "task", "g": "tenant", "s": "sched
 LONGEST_TEXT = 500
 
 
-class Pause(Struct, frozen=True):
+class Pause(Struct, frozen=True, kw_only=True):
     """A paused queue, task, tenant or schedule, or an open breaker."""
 
     queue: str
@@ -76,7 +76,15 @@ def read_pause(queue: str, name: str, text: str) -> Pause | None:
     ends, _, note = rest.partition(" ")
     try:
         stored = msgspec.json.decode(note or "{}", type=Note)
-        return Pause(queue, _KINDS[kind], what or queue, int(since), int(ends) or None, stored.reason, stored.by)
+        return Pause(
+            queue=queue,
+            kind=_KINDS[kind],
+            name=what or queue,
+            since_ms=int(since),
+            until_ms=int(ends) or None,
+            reason=stored.reason,
+            by=stored.by,
+        )
     except (KeyError, ValueError):  # ValueError: also of msgspec
         return None
 

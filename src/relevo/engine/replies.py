@@ -14,7 +14,7 @@ _PASSING = frozenset({"retries_exhausted", "poison"})
 
 _STATUS: dict[State, Status] = {State.CANCELLED: "cancelled"}
 
-#: Why a message that went well is told to have failed.
+#: Why a message that succeeded is reported as failed.
 NOT_KEPT = "result_not_kept"
 
 
@@ -31,14 +31,14 @@ def fault_of(record: Record) -> Fault:
 
 
 def reply_of(record: Record) -> Reply[Any]:
-    """What a callback is told."""
+    """The reply that a callback gets."""
     if record.state is not State.DONE:
         if record.state is State.EXPIRED:
             # No worker began with it in time: for who waits for it that is the same as no answer.
-            return Reply("timeout", signature=record.signature)
-        return Reply(_STATUS.get(record.state, "failed"), error=fault_of(record), signature=record.signature)
+            return Reply(status="timeout", signature=record.signature)
+        return Reply(status=_STATUS.get(record.state, "failed"), error=fault_of(record), signature=record.signature)
     if not bytes(record.result):
         why = record.not_kept or "its result was not kept"
         fault = Fault("PayloadError", why, reason=NOT_KEPT)
-        return Reply("failed", error=fault, signature=record.signature)
-    return Reply("done", Raw(record.result), signature=record.signature)
+        return Reply(status="failed", error=fault, signature=record.signature)
+    return Reply(status="done", result=Raw(record.result), signature=record.signature)

@@ -36,7 +36,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
 
 
 class Held(Struct, frozen=True, gc=False):
-    """A job in somebody's hands."""
+    """A job that a worker holds."""
 
     id: str
     token: int
@@ -59,12 +59,12 @@ class Terms(Struct, frozen=True):
     on_failure: str | None = None
     #: Id for the handler's job, should there be one.
     follow_id: str = ""
-    #: It is a request: what becomes of it is told to the one who asked, and not kept.
+    #: It is a request: its outcome goes to the caller and is not kept.
     is_asked: bool = False
-    #: The answer is kept for a moment if nobody was there to hear it. In a cluster nobody knows: a server counts only
-    #: those that listen at itself.
+    #: The answer is kept for a moment if no process received it. Not in a cluster, where a server counts only its own
+    #: subscribers.
     is_spared: bool = True
-    #: Who waits for it may see our traceback.
+    #: The caller may see the traceback.
     shows_traceback: bool = False
     #: Signs what became of the job, and the handler's job.
     signer: Signer | None = None
@@ -191,7 +191,7 @@ def _line(target: str, refused_by: Sequence[str], *, is_final: bool) -> str:
 
 
 def _told(held: Held, record: Record, terms: Terms) -> bytes:
-    """The record as it is stored, and told to who waits for it: signed, where ends are."""
+    """The record as it is stored, and sent to its waiters; signed, where ends are."""
     if held.envelope is None:
         return write(record)
     is_message = held.envelope.headers is not None
@@ -213,7 +213,7 @@ def _is_ours(held: Held, terms: Terms) -> bool:
 
 
 def spared_ms(envelope: Envelope, now_ms: int) -> int:
-    """How long the answer to a request is kept if nobody was there to hear it, below zero as engine/turn.lua wants it.
+    """How long the answer to a request is kept if no process received it, below zero as engine/turn.lua wants it.
 
     Who asked may have lost the connection for a moment; it does not wait longer than its deadline.
     """
@@ -221,13 +221,13 @@ def spared_ms(envelope: Envelope, now_ms: int) -> int:
 
 
 def _fault_record(outcome: End, held: Held, now_ms: int, *, shows_traceback: bool) -> Record:
-    """What is told of a request that failed: the last attempt and the reason, without the body, which the asker has."""
-    told = outcome.story.attempts[-1:]
+    """The reply to a request that failed: the last attempt and the reason, without the body, which the caller has."""
+    last = outcome.story.attempts[-1:]
     if not shows_traceback:
-        told = tuple(msgspec.structs.replace(attempt, traceback="") for attempt in told)
+        last = tuple(msgspec.structs.replace(attempt, traceback="") for attempt in last)
     assert held.envelope is not None
     return Record(
-        outcome.state, held.envelope.target, reason=outcome.reason, ended_ms=now_ms, story=Story(attempts=told)
+        outcome.state, held.envelope.target, reason=outcome.reason, ended_ms=now_ms, story=Story(attempts=last)
     )
 
 
@@ -235,17 +235,17 @@ def _handler_body(held: Held, outcome: End, terms: Terms) -> bytes:
     assert held.envelope is not None
     last = outcome.story.last
     failure = Failure(
-        held.id,
-        held.envelope.target,
-        terms.queue,
-        outcome.reason,
-        last.error,
-        last.message,
-        last.traceback,
-        held.envelope.args,
-        held.envelope.kwargs,
-        outcome.story.attempts,
-        held.envelope.name,
-        held.envelope.tags,
+        job=held.id,
+        task=held.envelope.target,
+        queue=terms.queue,
+        reason=outcome.reason,
+        error=last.error,
+        message=last.message,
+        traceback=last.traceback,
+        args=held.envelope.args,
+        kwargs=held.envelope.kwargs,
+        attempts=outcome.story.attempts,
+        name=held.envelope.name,
+        tags=held.envelope.tags,
     )
     return write(Envelope(terms.on_failure or "", Raw(b"[" + write(failure) + b"]"), priority=held.envelope.priority))

@@ -315,7 +315,7 @@ class Task(Generic[P, R]):
             head += self.engine.telemetry.field()
         name, scope = options.name, options.unique or ("until_done" if options.name else "")
         if scope == "no":
-            name = scope = ""  # it stands in the body, and nobody holds it
+            name = scope = ""  # it is in the body, and no job holds it
         elif scope and not name:
             name = f"{self.target}:{hashlib.sha256(fragment).hexdigest()[:24]}"
             head += b',"n":' + write(name)

@@ -52,7 +52,7 @@ class JobState(Struct, frozen=True):
 
 
 async def find(desk: Desk, id: str, named: str) -> Job[Any]:
-    """The job; whoever gives the id of a workflow is told what that is."""
+    """The job; the id of a workflow is refused with a hint."""
     queue = await if_named(desk, named)
     try:  # asked first: a workflow that has ended has a record as a job has
         await desk.app.aworkflow(id, queue=queue)
@@ -64,7 +64,7 @@ async def find(desk: Desk, id: str, named: str) -> Job[Any]:
 async def _state(job: Job[Any]) -> JobState:
     try:
         info = await job.ainfo()
-    except UnknownJob:  # it ended meanwhile, and nothing is kept of it
+    except UnknownJob:  # it has ended by now, and left no record
         return JobState(job.id, job.queue, State.UNKNOWN, False)
     return JobState(job.id, job.queue, info.state, info.cancel_asked)
 
@@ -91,11 +91,11 @@ async def logs(desk: Desk, id: str, query: OfAttempt) -> Logs:
 
 @post("/jobs/{id}/cancel", "job.cancel")
 async def cancel(desk: Desk, id: str, query: OfQueue) -> Did[JobState]:
-    """Cancel a job: at once if it has not started, else its worker is told to stop it."""
+    """Cancel a job: at once if it has not started, else its worker stops it."""
     job = await find(desk, id, query.queue)
     if not await job.acancel():
         raise conflict(f"job {id} has ended: there is nothing to cancel")
-    return Did(await _state(job), 1, {"id": id, "queue": job.queue})
+    return Did(answer=await _state(job), count=1, about={"id": id, "queue": job.queue})
 
 
 @post("/jobs/{id}/retry", "job.retry")
@@ -104,7 +104,7 @@ async def retry(desk: Desk, id: str, query: OfQueue) -> Did[JobState]:
     job = await find(desk, id, query.queue)
     if not await job.aretry():
         raise conflict(f"job {id} cannot run again: only a dead, cancelled or expired one can")
-    return Did(await _state(job), 1, {"id": id, "queue": job.queue})
+    return Did(answer=await _state(job), count=1, about={"id": id, "queue": job.queue})
 
 
 ROUTES = (show, logs, cancel, retry)

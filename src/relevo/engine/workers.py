@@ -19,7 +19,7 @@ LISTED_MS = 86_400_000
 LOST_MS = 900_000
 
 
-class WorkerInfo(Struct, frozen=True):
+class WorkerInfo(Struct, frozen=True, kw_only=True):
     """A worker's own record."""
 
     id: str

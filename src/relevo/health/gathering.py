@@ -16,7 +16,7 @@ import msgspec
 from relevo.engine.leader import take_turn
 from relevo.engine.lists import listed_pools, listed_queues
 from relevo.engine.workers import roll
-from relevo.errors import ServerRefused
+from relevo.errors import ServerRefused, StoreError
 from relevo.health.status import (
     Health,
     PoolHealth,
@@ -70,13 +70,31 @@ def keeping(engine: Engine, found: Health) -> Steps[None]:
     yield Ahead(keep_minute(engine.keys_of(name)) for name in names)
 
 
+def look(engine: Engine) -> Health:
+    """Look at the app, and keep the counters of this minute where the server allows it."""
+    found = engine.run(gathering(engine))
+    with suppress(StoreError):  # a read-only user or replica
+        engine.client.run(keeping(engine, found), patience=0)
+    return found
+
+
+async def alook(engine: Engine) -> Health:
+    """`look` for async code."""
+    found = await engine.arun(gathering(engine))
+    with suppress(StoreError):
+        await engine.client.arun(keeping(engine, found), patience=0)
+    return found
+
+
 def cached(engine: Engine) -> Generator[Call[Any], Any, Health]:
     """What a worker found last; `unknown` if that is too long ago or no worker ever looked."""
     kept: Health | None = yield snapshot(engine.keys)
     if kept is None:
         why = "no worker has looked recently: is `health` on, and is one alive?"
         reason = Reason("", "snapshot", Status.UNKNOWN, why)
-        return Health(engine.name, engine.settings.env, Status.UNKNOWN, 0, (reason,))
+        return Health(
+            app=engine.name, env=engine.settings.env, status=Status.UNKNOWN, checked_at_ms=0, reasons=(reason,)
+        )
     now_ms = yield from engine.now_ms()
     return stale(kept, now_ms)
 
@@ -108,7 +126,7 @@ def _looking(engine: Engine, kept: Health | None) -> Steps[Health]:
         why = f"nothing is known of app {engine.name!r} in {env!r}: no recent job and no worker; check the name and env"
         reason = Reason("", "app", Status.UNKNOWN, why)
         status = Status.UNHEALTHY if evictions else Status.UNKNOWN  # the server may have evicted all of it
-        return Health(engine.name, env, status, now_ms, (*evictions, reason))
+        return Health(app=engine.name, env=env, status=status, checked_at_ms=now_ms, reasons=(*evictions, reason))
     looks: list[Vitals] = yield Ahead(look_at(engine, name) for name in names)
     queues = []
     for look in looks:
@@ -116,7 +134,9 @@ def _looking(engine: Engine, kept: Health | None) -> Steps[Health]:
         workers = sum(look.name in one.queues for one in alive)
         reasons = judge(look, limits, workers=workers, before=before.get(look.name))
         status = worst(reason.status for reason in reasons)
-        queues.append(QueueHealth(look.name, status, reasons, workers, limits.slo, look))
+        queues.append(
+            QueueHealth(name=look.name, status=status, reasons=reasons, workers=workers, slo=limits.slo, vitals=look)
+        )
     general = limits_of(table, "")
     of_the_app = judge_workers(lost, general.lost_workers, before=before.get(""))
     of_the_server = (*judge_memory(server.used, server.most, general, before=before.get("")), *evictions)
@@ -127,17 +147,17 @@ def _looking(engine: Engine, kept: Health | None) -> Steps[Health]:
         key=lambda reason: -reason.status.number,
     )
     return Health(
-        engine.name,
-        env,
-        worst(reason.status for reason in all_reasons),
-        now_ms,
-        tuple(all_reasons),
-        tuple(queues),
-        len(alive),
-        tuple(lost),
-        tuple(one.name for one in looks if one.paused),
-        sum(one.totals.get("orphans", 0) for one in looks),
-        tuple(pools),
+        app=engine.name,
+        env=env,
+        status=worst(reason.status for reason in all_reasons),
+        checked_at_ms=now_ms,
+        reasons=tuple(all_reasons),
+        queues=tuple(queues),
+        workers=len(alive),
+        lost_workers=tuple(lost),
+        paused=tuple(one.name for one in looks if one.paused),
+        orphans=sum(one.totals.get("orphans", 0) for one in looks),
+        pools=tuple(pools),
     )
 
 

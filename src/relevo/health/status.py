@@ -59,7 +59,7 @@ class Reason(Struct, frozen=True):
     text: str
 
 
-class QueueHealth(Struct, frozen=True):
+class QueueHealth(Struct, frozen=True, kw_only=True):
     """The health of a queue."""
 
     name: str
@@ -81,7 +81,7 @@ class PoolHealth(Struct, frozen=True):
     vitals: PoolVitals
 
 
-class Health(Struct, frozen=True):
+class Health(Struct, frozen=True, kw_only=True):
     """The health of an app."""
 
     app: str

@@ -27,7 +27,7 @@ AT_REST = ("ready", "running")
 COUNTED = ("enqueued", "done", "retry", "dead", "cancelled", "expired", "lost", "revived")
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, kw_only=True):
     """A job in a sample."""
 
     #: When it was made; 0: unknown, another program wrote it.
@@ -61,7 +61,7 @@ class StateVitals(Struct, frozen=True):
     exact: bool = True
 
 
-class PoolVitals(Struct, frozen=True):
+class PoolVitals(Struct, frozen=True, kw_only=True):
     """Vitals of a pool: its entities by state, and its dead letters."""
 
     name: str
@@ -94,7 +94,7 @@ class TaskLoad(Struct, frozen=True):
     exact: bool = True
 
 
-class Rates(Struct, frozen=True):
+class Rates(Struct, frozen=True, kw_only=True):
     """Counts per minute."""
 
     #: The span measured, in seconds: about the window, less if no older sample exists.
@@ -122,7 +122,7 @@ class Fault(Struct, frozen=True):
     text: str
 
 
-class Vitals(Struct, frozen=True):
+class Vitals(Struct, frozen=True, kw_only=True):
     """A snapshot of one queue."""
 
     name: str
@@ -260,12 +260,12 @@ def _rate(earlier: Sequence[Sample], now: Sample, window_ms: int) -> Rates | Non
         return round(sum(_grown(then.totals.get(name, 0), now.totals.get(name, 0)) for name in names) / span, 3)
 
     return Rates(
-        round(span * 60, 3),
-        per_minute("enqueued", "revived"),
-        per_minute("done"),
-        per_minute("retry"),
-        per_minute("dead"),
-        per_minute("retry", "dead"),
+        span_s=round(span * 60, 3),
+        enqueued=per_minute("enqueued", "revived"),
+        done=per_minute("done"),
+        retried=per_minute("retry"),
+        dead=per_minute("dead"),
+        failed=per_minute("retry", "dead"),
     )
 
 

@@ -107,7 +107,14 @@ def _breakers(queue: str, values: Sequence[bytes]) -> tuple[Pause, ...]:
 def _entries(values: Sequence[Any]) -> list[Entry]:
     rows = zip(*(values[i::_FIELDS] for i in range(_FIELDS)), strict=True)
     return [
-        Entry(_made(_text(id)), _score(score), int(since), _text(task), later, bool(late))
+        Entry(
+            made_ms=_made(_text(id)),
+            score=_score(score),
+            begun_ms=int(since),
+            task=_text(task),
+            later_ms=later,
+            is_late=bool(late),
+        )
         for id, score, since, task, later, late in rows
     ]
 

@@ -46,7 +46,7 @@ class Rate(Struct, frozen=True):
         return f"{int(self.count) if self.count == int(self.count) else repr(self.count)}/{self.unit}"
 
 
-class Limit(Struct, frozen=True):
+class Limit(Struct, frozen=True, kw_only=True):
     """The limits of a queue, task or tenant. None: not limited in this way."""
 
     concurrency: int | None = None
@@ -83,12 +83,12 @@ def limit_of(concurrency: Any = None, rate: Any = None, burst: Any = None) -> Li
     if rate is None:
         if burst is not None:
             raise OptionError("burst: it is how many may start at once at a rate; give rate= as well")
-        return Limit(concurrency)
+        return Limit(concurrency=concurrency)
     found = rate_of(rate)
     if burst is None:
         burst = min(max(1, math.ceil(found.per_second)), LARGEST_BURST)  # one second's worth
     _check_whole("burst", burst, LARGEST_BURST)
-    return Limit(concurrency, found, burst)
+    return Limit(concurrency=concurrency, rate=found, burst=burst)
 
 
 def rate_of(value: Any) -> Rate:
@@ -162,12 +162,12 @@ def read_limit(text: str, now_ms: int = 0) -> Limit:
         raise ValueError(rate)
     resumes_ms = int(paused) if int(paused) > 1 else None
     return Limit(
-        None if concurrency == _NONE else int(concurrency),
-        None if rate == _NONE else Rate(float(count), unit),
-        None if burst == _NONE else int(burst),
-        paused == "1" or (resumes_ms or 0) > now_ms,
-        resumes_ms if (resumes_ms or 0) > now_ms else None,
-        int(open[0].partition("/")[0]) if open else None,
+        concurrency=None if concurrency == _NONE else int(concurrency),
+        rate=None if rate == _NONE else Rate(float(count), unit),
+        burst=None if burst == _NONE else int(burst),
+        paused=paused == "1" or (resumes_ms or 0) > now_ms,
+        resumes_ms=resumes_ms if (resumes_ms or 0) > now_ms else None,
+        probe_ms=int(open[0].partition("/")[0]) if open else None,
     )
 
 

@@ -22,7 +22,7 @@ NAMES = 50
 _ORDER = (QUEUE, TASK, TENANT)
 
 
-class LimitInfo(Struct, frozen=True, repr_omit_defaults=True):
+class LimitInfo(Struct, frozen=True, repr_omit_defaults=True, kw_only=True):
     """A limit, with how many jobs run and wait under it. With neither tenant nor task, that of the whole queue."""
 
     tenant: str
@@ -130,14 +130,14 @@ def gauge(queue: QueueKeys, names: list[str]) -> Call[list[LimitInfo]]:
 def _read(name: str, one: Limit, now_ms: int, running: int, parked: int) -> LimitInfo:
     is_task = name.startswith(TASK)
     return LimitInfo(
-        "" if is_task else name[2:],
-        one.concurrency,
-        None if one.rate is None else str(one.rate),
-        one.burst,
-        one.paused,
-        running,
-        parked,
-        name[2:] if is_task else "",
-        one.resumes_ms,
-        "" if one.probe_ms is None else "open" if one.probe_ms > now_ms else "half_open",
+        tenant="" if is_task else name[2:],
+        concurrency=one.concurrency,
+        rate=None if one.rate is None else str(one.rate),
+        burst=one.burst,
+        paused=one.paused,
+        running=running,
+        parked=parked,
+        task=name[2:] if is_task else "",
+        until_ms=one.resumes_ms,
+        breaker="" if one.probe_ms is None else "open" if one.probe_ms > now_ms else "half_open",
     )

@@ -100,7 +100,7 @@ async def resume_everywhere(desk: Desk, body: Part) -> Did[Where]:
 def _did(verb: str, part: Part | Paused, queue: str | None, answer: T, count: int, **terms: Any) -> Did[T]:
     why: dict[str, Any] = {"reason": part.reason, "until": part.ends} if isinstance(part, Paused) else {}
     deed, details = of_control(verb, queue=queue, task=part.task, tenant=part.tenant, **why)
-    return Did(answer, count, {**details, **terms}, deed=deed)
+    return Did(answer=answer, count=count, about={**details, **terms}, deed=deed)
 
 
 def _verify(desk: Desk, part: Part | Paused) -> str:
@@ -126,7 +126,7 @@ async def limit(desk: Desk, queue: str, body: NewLimit) -> Did[list[LimitInfo]]:
     """Limit a tenant, a task or the queue. Replaces the previous limit, at once."""
     found = await queue_in_use(desk, queue)
     terms: dict[str, Any] = {"concurrency": body.concurrency, "rate": body.rate, "burst": body.burst}
-    changed = await desk.app.engine.arun(found.limiting(body.tenant, body.task, **terms))
+    changed = await found.alimit(body.tenant, task=body.task, **terms)
     return _did("limit", body, queue, await found.alimits(), int(changed), **terms)
 
 

@@ -48,7 +48,7 @@ class Ages(Struct, frozen=True):
     mean_ms: int = 0
 
 
-class QueueSeen(Struct, frozen=True):
+class QueueSeen(Struct, frozen=True, kw_only=True):
     """One queue, or the queues of a broadcast (one for each process) taken together."""
 
     name: str
@@ -90,7 +90,7 @@ class ServerSeen(Struct, frozen=True):
     commands: int
 
 
-class Snapshot(Struct, frozen=True):
+class Snapshot(Struct, frozen=True, kw_only=True):
     """The data of all metrics."""
 
     app: str
@@ -133,23 +133,25 @@ def reading(engine: Engine) -> Steps[Snapshot]:
     measured, left_out = yield from _timings(engine, names, now_ms)
     parts = [_Part(one, look_of.get(one.name), serving.get(one.name, 0), judged.get(one.name)) for one in stats]
     return Snapshot(
-        engine.name,
-        engine.settings.env,
-        ServerSeen(*(int(about.get(name, 0)) for name in ("used_memory", "maxmemory", "total_commands_processed"))),
-        _seen(engine.name, parts),
-        {
+        app=engine.name,
+        env=engine.settings.env,
+        server=ServerSeen(
+            *(int(about.get(name, 0)) for name in ("used_memory", "maxmemory", "total_commands_processed"))
+        ),
+        queues=_seen(engine.name, parts),
+        left_out={
             "queues": len(listed) - len(names),
             "ages": max(0, len(names) - MOST_LOOKED),
             "schedules": unscheduled,
             "tasks": left_out,
         },
-        alive,
-        len(silent),
-        health.status,
-        tallied([], [one for one in stats if is_bus_name(one.name)]),
-        clock,
-        measured,
-        health.pools,
+        workers=alive,
+        silent=len(silent),
+        health=health.status,
+        tallies=tallied([], [one for one in stats if is_bus_name(one.name)]),
+        schedules=clock,
+        timings=measured,
+        pools=health.pools,
     )
 
 
@@ -159,7 +161,7 @@ def _health(engine: Engine, *, may_look: bool) -> Steps[Health]:
         return (yield from gathering(engine))
     kept = yield from cached(engine)
     if kept.status is Status.UNKNOWN:
-        kept = Health(engine.name, engine.settings.env, Status.UNKNOWN, 0)
+        kept = Health(app=engine.name, env=engine.settings.env, status=Status.UNKNOWN, checked_at_ms=0)
     pools = yield from judged_pools(engine, measures(kept))
     return msgspec.structs.replace(kept, pools=tuple(pools))
 
@@ -195,20 +197,20 @@ def _one(app: str, name: str, parts: Sequence[_Part]) -> QueueSeen:
     looks = [part.look for part in parts if part.look is not None]
     judged = [part.health.status for part in parts if part.health is not None]
     return QueueSeen(
-        name,
-        "" if is_bus else app,
-        parse(name, prefix=False, env=False).kind if is_bus else "",
-        {state: sum(getattr(part.stats, state) for part in parts) for state in _STATES},
-        {state: _ages([look.states[state] for look in looks]) for state in AGED} if looks else {},
-        {state: sum(look.states[state].stuck for look in looks) for state in STUCK} if looks else {},
-        sum(look.overdue for look in looks) if looks else None,
-        sum(look.parked for look in looks) if looks else None,
-        sum(len(look.breakers) for look in looks) if looks else None,
-        first.totals if first.name == name else None,
-        any(part.stats.paused for part in parts),
-        sum(part.workers for part in parts),
-        sum(part.stats.idle_workers for part in parts),
-        worst(judged) if judged else None,
+        name=name,
+        app="" if is_bus else app,
+        kind=parse(name, prefix=False, env=False).kind if is_bus else "",
+        sizes={state: sum(getattr(part.stats, state) for part in parts) for state in _STATES},
+        ages={state: _ages([look.states[state] for look in looks]) for state in AGED} if looks else {},
+        stuck={state: sum(look.states[state].stuck for look in looks) for state in STUCK} if looks else {},
+        overdue=sum(look.overdue for look in looks) if looks else None,
+        parked=sum(look.parked for look in looks) if looks else None,
+        breakers=sum(len(look.breakers) for look in looks) if looks else None,
+        totals=first.totals if first.name == name else None,
+        paused=any(part.stats.paused for part in parts),
+        workers=sum(part.workers for part in parts),
+        idle_workers=sum(part.stats.idle_workers for part in parts),
+        status=worst(judged) if judged else None,
     )
 
 

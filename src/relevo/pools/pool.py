@@ -137,7 +137,7 @@ class Pool:
         from_ = "" if state is None else self.checked(state)
         encoded, why = self._encoded(metadata), _why(error)
         checked_id(id)
-        yield from self.list_dead()
+        yield from self._list_dead()
         letter = self._engine.new_id()
         code, _ = yield store.expel(self.keys, self.name, id, from_, letter, why, self.keeping, encoded)
         return letter if self._fits(code) else None
@@ -261,7 +261,7 @@ class Pool:
         """How long metadata and dead letters of entities are kept."""
         return store.Keeping(self._engine.failure_ms(None), self.data_ms, self._engine.settings.dead_max)
 
-    def list_dead(self) -> Generator[Call[Any], Any, None]:
+    def _list_dead(self) -> Generator[Call[Any], Any, None]:
         """Put the pool on the list of queues, where commands look for dead letters."""
         yield from self._engine.list_pool(self.name)
         yield from self._engine.list_queue(self.queue)

@@ -29,7 +29,7 @@ MOST_FIELDS = 100
 PART = 500
 
 
-class Entity(Struct, frozen=True):
+class Entity(Struct, frozen=True, kw_only=True):
     """An entity of a pool: its state, since when, and its metadata."""
 
     id: str
@@ -45,7 +45,7 @@ class Entity(Struct, frozen=True):
     bytes: int = 0
 
 
-class Dead(Struct, frozen=True):
+class Dead(Struct, frozen=True, kw_only=True):
     """A dead letter of a pool: an entity that was given up."""
 
     #: Of the dead letter.
@@ -207,7 +207,9 @@ def muster(pool: QueueKeys, name: str, queue: str, *, stuck_ms: int) -> Call[Poo
         totals = {
             field.decode(errors="replace"): int(n) for field, n in zip(counters[::2], counters[1::2], strict=True)
         }
-        return PoolVitals(name, queue, now_ms, states, dead, recently, totals)
+        return PoolVitals(
+            name=name, queue=queue, now_ms=now_ms, states=states, dead=dead, dead_recently=recently, totals=totals
+        )
 
     return Call([stuck_ms, RECENT_MS, SAMPLE, MOST_STATES], decode, script, pool.of(script))
 
@@ -304,19 +306,19 @@ def dead_of(id: str, record: Record) -> Dead | None:
     metadata = {name: _value(bytes(value)) for name, value in body.metadata.items()}
     counted = metadata.get("retry_count")
     return Dead(
-        id,
-        body.entity,
-        body.pool,
-        record.queue_from,
-        record.reason,
-        last.error,
-        last.message,
-        record.ended_ms,
-        counted if isinstance(counted, int) else record.runs,
-        str(metadata.get("request_id") or ""),
-        str(metadata.get("alias") or metadata.get("pool_alias") or ""),
-        metadata,
-        last.traceback,
+        id=id,
+        entity=body.entity,
+        pool=body.pool,
+        queue_from=record.queue_from,
+        reason=record.reason,
+        error_class=last.error,
+        error_message=last.message,
+        failed_at_ms=record.ended_ms,
+        retry_count=counted if isinstance(counted, int) else record.runs,
+        request_id=str(metadata.get("request_id") or ""),
+        alias=str(metadata.get("alias") or metadata.get("pool_alias") or ""),
+        metadata=metadata,
+        traceback=last.traceback,
     )
 
 
@@ -327,7 +329,13 @@ def _entity(pool: str, id: str, known: Sequence[bytes], state: str = "", since_m
         since_ms = _number(fields.get("@since", b""))
     metadata = {name: _value(text) for name, text in fields.items() if not name.startswith("@")}
     return Entity(
-        id, pool, state, since_ms, metadata, _number(fields.get("@retries", b"")), sum(len(part) for part in known)
+        id=id,
+        pool=pool,
+        state=state,
+        since_ms=since_ms,
+        metadata=metadata,
+        retries=_number(fields.get("@retries", b"")),
+        bytes=sum(len(part) for part in known),
     )
 
 

@@ -134,7 +134,9 @@ async def add(desk: Desk, pool: str, body: NewEntity) -> Did[Entity]:
     _check_metadata(body.metadata)
     if not await found.aadd(body.id, body.state, **body.metadata):
         raise conflict(f"pool {pool} has {body.id!r:.80} already: see /pools/{pool}/items/{body.id}")
-    return Did(_shown(desk, await _find(found, body.id)), 1, {"pool": pool, "id": body.id, "to": body.state})
+    return Did(
+        answer=_shown(desk, await _find(found, body.id)), count=1, about={"pool": pool, "id": body.id, "to": body.state}
+    )
 
 
 @post("/pools/{pool}/items/{entity}/move", "pool.move")
@@ -145,7 +147,7 @@ async def move(desk: Desk, pool: str, entity: str, body: EntityMove) -> Did[Enti
     if not await found.amove(entity, body.from_, body.to, **body.metadata):
         raise await _not_so(found, entity, body.from_)
     about = {"pool": pool, "id": entity, "from": body.from_, "to": body.to, "changed": sorted(body.metadata) or None}
-    return Did(_shown(desk, await _find(found, entity)), 1, about)
+    return Did(answer=_shown(desk, await _find(found, entity)), count=1, about=about)
 
 
 @post("/pools/{pool}/items/{entity}/update", "pool.update")
@@ -156,7 +158,7 @@ async def update(desk: Desk, pool: str, entity: str, body: EntityUpdate) -> Did[
     if not await found.aupdate(entity, **body.metadata):
         raise await _not_so(found, entity)
     about = {"pool": pool, "id": entity, "changed": sorted(body.metadata)}
-    return Did(_shown(desk, await _find(found, entity)), 1, about)
+    return Did(answer=_shown(desk, await _find(found, entity)), count=1, about=about)
 
 
 @post("/pools/{pool}/items/{entity}/fail", "pool.fail")
@@ -167,7 +169,11 @@ async def fail(desk: Desk, pool: str, entity: str, body: EntityFailure) -> Did[F
     letter = await found.afail(entity, body.error, body.state, **body.metadata)
     if letter is None:
         raise await _not_so(found, entity, body.state)
-    return Did(FailedEntity(entity, letter), 1, {"pool": pool, "id": entity, "letter": letter, "from": body.state})
+    return Did(
+        answer=FailedEntity(entity, letter),
+        count=1,
+        about={"pool": pool, "id": entity, "letter": letter, "from": body.state},
+    )
 
 
 @post("/pools/{pool}/dead/{id}/retry", "pool.retry")
@@ -180,7 +186,11 @@ async def retry(desk: Desk, pool: str, id: str, body: EntityBack) -> Did[Entity]
     entity = letter[1].entity
     if not await found.aretry(id, body.to):
         raise conflict(f"pool {pool} has {entity!r:.80}: it came back already, or another one of that name is there")
-    return Did(_shown(desk, await _find(found, entity)), 1, {"pool": pool, "id": entity, "letter": id, "to": body.to})
+    return Did(
+        answer=_shown(desk, await _find(found, entity)),
+        count=1,
+        about={"pool": pool, "id": entity, "letter": id, "to": body.to},
+    )
 
 
 @post("/pools/{pool}/items/{entity}/remove", "pool.remove", Role.ADMIN)
@@ -190,7 +200,12 @@ async def remove(desk: Desk, pool: str, entity: str, query: Dry) -> Did[RemovedE
     there = await _find(found, entity)
     if not there.state or not (query.dry_run or await found.aremove(entity, there.state)):
         raise await _not_so(found, entity)
-    return Did(RemovedEntity(_shown(desk, there), query.dry_run), 1, {"pool": pool, "id": entity}, query.dry_run)
+    return Did(
+        answer=RemovedEntity(_shown(desk, there), query.dry_run),
+        count=1,
+        about={"pool": pool, "id": entity},
+        dry=query.dry_run,
+    )
 
 
 async def _in_use(desk: Desk, name: str) -> Pool:

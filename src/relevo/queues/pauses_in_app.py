@@ -24,7 +24,7 @@ def pausing(
     """Pause a task or a tenant in all queues of the app; returns those in which it was not paused before."""
     changed = []
     for name in (yield from _queues(engine, name_of(tenant, task))):
-        if (yield from Queue(engine, name).pausing(tenant, task, reason, by, until)):
+        if (yield from Queue(engine, name)._pause(tenant, task, reason, by, until)):
             changed.append(name)
     return changed
 
@@ -32,7 +32,7 @@ def pausing(
 def resuming(engine: Engine, tenant: Any, task: Any) -> Steps[list[str]]:
     """Resume a task or a tenant in all queues of the app; returns those in which it was paused."""
     names = yield from _queues(engine, name_of(tenant, task))
-    changed: list[bool] = yield Ahead(Queue(engine, name).resuming(tenant, task) for name in names)
+    changed: list[bool] = yield Ahead(Queue(engine, name)._resume(tenant, task) for name in names)
     return [name for name, was_paused in zip(names, changed, strict=True) if was_paused]
 
 

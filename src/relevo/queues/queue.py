@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from relevo.engine.task import Task
 
 
-class JobRow(Struct, frozen=True):
+class JobRow(Struct, frozen=True, kw_only=True):
     """A job in a listing."""
 
     id: str
@@ -80,7 +80,7 @@ class Queue:
         return f"<Queue {self._keys.address}>"
 
     def stats(self) -> queues.QueueStats:
-        """How many jobs are where, from one snapshot whose numbers add up."""
+        """How many jobs are in each state, from one snapshot whose numbers add up."""
         return self._engine.run(queues.count(self._keys, self.name))
 
     async def astats(self) -> queues.QueueStats:
@@ -96,15 +96,14 @@ class Queue:
         by: str = "",
         until: Until = None,
     ) -> bool:
-        """Hand out no more jobs, of one tenant or of one task if you say so; what runs goes on.
+        """Start no more jobs, of all, of one tenant or of one task; running jobs go on. True if it was not paused.
 
-        With `until`, a duration or an aware datetime, they go on by themselves then, by the server's clock. `reason`
-        and `by` are shown to whoever looks. Said again, it takes the place of what was said before. True if it was
-        not paused before.
+        With `until`, a duration or an aware datetime, the pause ends then, by the server's clock. `reason` and `by` are
+        shown in listings. A second pause replaces the first.
 
         >>> queue.pause(task="shop.charge", reason="bank is down", by="ana", until="2h")     # doctest: +SKIP
         """
-        return self._engine.run(self.pausing(tenant, task, reason, by, until))
+        return self._engine.run(self._pause(tenant, task, reason, by, until))
 
     async def apause(
         self,
@@ -116,9 +115,9 @@ class Queue:
         until: Until = None,
     ) -> bool:
         """`pause` for async code."""
-        return await self._engine.arun(self.pausing(tenant, task, reason, by, until))
+        return await self._engine.arun(self._pause(tenant, task, reason, by, until))
 
-    def pausing(
+    def _pause(
         self, tenant: str | None, task: str | Task[..., Any] | None, reason: str, by: str, until: Until
     ) -> Generator[Call[Any], Any, bool]:
         """The plan behind `pause`."""
@@ -133,33 +132,33 @@ class Queue:
         return changed
 
     def resume(self, *, tenant: str | None = None, task: str | Task[..., Any] | None = None) -> bool:
-        """Hand out jobs (of one tenant, of one task) again; idle workers are woken. True if it was paused.
+        """Start jobs (of one tenant, of one task) again; wakes idle workers. True if it was paused.
 
-        A task whose breaker has opened goes on, too: it is closed.
+        Also closes the open breaker of a task.
         """
-        return self._engine.run(self.resuming(tenant, task))
+        return self._engine.run(self._resume(tenant, task))
 
     async def aresume(self, *, tenant: str | None = None, task: str | Task[..., Any] | None = None) -> bool:
         """`resume` for async code."""
-        return await self._engine.arun(self.resuming(tenant, task))
+        return await self._engine.arun(self._resume(tenant, task))
 
-    def resuming(self, tenant: str | None, task: str | Task[..., Any] | None) -> Call[bool]:
+    def _resume(self, tenant: str | None, task: str | Task[..., Any] | None) -> Call[bool]:
         """The plan behind `resume`."""
         name = self._scope(tenant, task)
         return queues.pause(self._keys, False) if name == QUEUE else limits.resume(self._keys, name)
 
     def pauses(self) -> list[Pause]:
-        """What is paused here, since when and until when, why and by whom: the queue, tasks, tenants, schedules.
+        """What is paused, since when and until when, why and by whom: the queue, tasks, tenants, schedules.
 
-        Tasks whose breaker has opened are among them.
+        Includes tasks whose breaker is open.
         """
-        return self._engine.run(self.listing_pauses())
+        return self._engine.run(self._pauses())
 
     async def apauses(self) -> list[Pause]:
         """`pauses` for async code."""
-        return await self._engine.arun(self.listing_pauses())
+        return await self._engine.arun(self._pauses())
 
-    def listing_pauses(self) -> Generator[Call[Any], Any, list[Pause]]:
+    def _pauses(self) -> Generator[Call[Any], Any, list[Pause]]:
         """The plan behind `pauses`."""
         now_ms = yield from self._engine.now_ms()
         return (yield from pauses(self._keys, self.name, now_ms, (yield written(self._keys))))
@@ -172,18 +171,18 @@ class Queue:
         concurrency: int | None = None,
         rate: str | float | None = None,
         burst: int | None = None,
-    ) -> None:
+    ) -> bool:
         """Limit a tenant, a task, or with neither the queue: how many jobs run at once, how fast they start.
 
-        Counts at once, for what is queued, too. Said again, it takes the place of what was said before. `burst` jobs
-        may start at once after a while without any: one second's worth, if not given. A job that is under several
-        limits starts when all of them allow it.
+        Takes effect at once, also for queued jobs, and replaces an earlier limit. `burst`: jobs that may start together
+        after a time without any; by default those of one second. A job under several limits starts when all of them
+        allow it.
 
         >>> queue.limit("acme", concurrency=2, rate="100/m")           # doctest: +SKIP
         >>> queue.limit(task="shop.charge", rate="10/s")               # doctest: +SKIP
         >>> queue.limit(concurrency=50)                                # doctest: +SKIP
         """
-        self._engine.run(self.limiting(tenant, task, concurrency, rate, burst))
+        return self._engine.run(self._limit(tenant, task, concurrency, rate, burst))
 
     async def alimit(
         self,
@@ -193,11 +192,11 @@ class Queue:
         concurrency: int | None = None,
         rate: str | float | None = None,
         burst: int | None = None,
-    ) -> None:
+    ) -> bool:
         """`limit` for async code."""
-        await self._engine.arun(self.limiting(tenant, task, concurrency, rate, burst))
+        return await self._engine.arun(self._limit(tenant, task, concurrency, rate, burst))
 
-    def limiting(
+    def _limit(
         self,
         tenant: str | None,
         task: str | Task[..., Any] | None,
@@ -205,13 +204,13 @@ class Queue:
         rate: str | float | None,
         burst: int | None,
     ) -> Generator[Call[Any], Any, bool]:
-        """The plan behind `limit`: whether that changed anything."""
+        """The plan behind `limit`; returns whether it changed anything."""
         name, wanted = self._scope(tenant, task), limit_of(concurrency, rate, burst)
         yield from self._engine.list_queue(self.name)
         return (yield from limits.limit(self._keys, name, wanted))
 
     def unlimit(self, tenant: str | None = None, *, task: str | Task[..., Any] | None = None) -> bool:
-        """Take a limit away; what is paused stays so. True if there was one."""
+        """Remove a limit; pauses stay. True if there was one."""
         return self._engine.run(limits.unlimit(self._keys, self._scope(tenant, task)))
 
     async def aunlimit(self, tenant: str | None = None, *, task: str | Task[..., Any] | None = None) -> bool:
@@ -220,14 +219,12 @@ class Queue:
 
     def _scope(self, tenant: str | None, task: str | Task[..., Any] | None) -> str:
         """What is paused or limited, by its name among the limits."""
-        if is_pool_name(self.name):  # it stands among the queues by its dead letters
-            raise OptionError(
-                f"{self.name!r:.80} is a pool: no jobs are handed out there, so it can be neither paused nor limited"
-            )
+        if is_pool_name(self.name):  # it is listed among the queues for its dead letters
+            raise OptionError(f"{self.name!r:.80} is a pool: it holds no jobs, so it can be neither paused nor limited")
         return name_of(tenant, task)
 
     def limits(self) -> list[LimitInfo]:
-        """What has a limit, is paused or has an open breaker, and how it stands: the queue, tasks, tenants."""
+        """Limits, pauses and open breakers, with their current use: of the queue, of tasks and tenants."""
         return self._engine.run(limits.limits(self._keys))
 
     async def alimits(self) -> list[LimitInfo]:
@@ -235,7 +232,7 @@ class Queue:
         return await self._engine.arun(limits.limits(self._keys))
 
     def clear(self) -> int:
-        """Remove all jobs that have not started; what runs goes on. How many there were."""
+        """Remove all jobs that have not started; returns their number. Running jobs go on."""
         return self._engine.run(self._clear())
 
     async def aclear(self) -> int:
@@ -249,7 +246,7 @@ class Queue:
         return removed
 
     def jobs(self, state: str = "ready", *, offset: int = 0, limit: int = 50) -> list[JobRow]:
-        """A page of jobs in one state: those that wait in the order they will run, ended ones newest first."""
+        """A page of jobs in one state: live ones in the order in which they will run, ended ones newest first."""
         return [row_of(one) for one in self._engine.run(self._page(state, offset, limit))]
 
     async def ajobs(self, state: str = "ready", *, offset: int = 0, limit: int = 50) -> list[JobRow]:
@@ -261,7 +258,7 @@ class Queue:
         return queues.page(self._keys, state, offset, limit)
 
     def take(self, n: int = 1, *, worker: str = "taker", lease: Duration | None = None) -> list[Lease]:
-        """Claim up to `n` jobs for a loop of your own. Each must be done, retried or buried before its lease ends."""
+        """Claim up to `n` jobs for a loop of your own. Settle each one before its lease ends."""
         return self._engine.run(self._take(n, worker, lease))
 
     async def atake(self, n: int = 1, *, worker: str = "taker", lease: Duration | None = None) -> list[Lease]:
@@ -272,7 +269,7 @@ class Queue:
         settings = self._engine.settings
         span = settings.lease if lease is None else seconds(lease, what="lease")
         if span < 0.001:
-            raise OptionError(f"lease: at least a millisecond is needed, found {lease!r}; else nobody ever holds it")
+            raise OptionError(f"lease: at least a millisecond is needed, found {lease!r}")
         return Limits(round(span * 1000), 0, settings.done_max, settings.dead_max)
 
     def _take(self, n: int, worker: str, lease: Duration | None) -> Generator[Call[Any], Any, list[Lease]]:
@@ -286,8 +283,8 @@ class Queue:
         yield from self._engine.list_queue(self.name)
         settled = Settled()
         leases: list[Lease] = []
-        # A second time to tell what became of those that could not be taken, and to take others instead; and as often
-        # as so many had to be parked that the queue was not seen to its end.
+        # Again to settle jobs that could not be taken and to claim others instead, and as long as so many had to be
+        # parked that the end of the queue was not reached.
         while True:
             found: Turn = yield turn(self._keys, worker, lending, n - len(leases), settled)
             settled = Settled()
@@ -346,7 +343,7 @@ class Queue:
 class Lease:
     """A job taken by `Queue.take`. Settle it with exactly one of `done`, `retry`, `bury` or `give_back`.
 
-    Each answers False if the lease had been lost, in which case somebody else has the job.
+    Each returns False if the lease was lost: another worker has the job by then.
     """
 
     def __init__(self, queue: Queue, held: Held, limits: Limits) -> None:
@@ -380,7 +377,7 @@ class Lease:
         return self._held.envelope
 
     def done(self, result: Any = None) -> bool:
-        """It went well. The result is a plain JSON value, as the arguments were."""
+        """The job succeeded. The result is a plain JSON value, as the arguments were."""
         return self._run(Finish(), self._encoded(result))
 
     async def adone(self, result: Any = None) -> bool:
@@ -396,7 +393,7 @@ class Lease:
         return await self._arun(self._again(delay, reason))
 
     def bury(self, reason: str) -> bool:
-        """Give it up: it becomes a dead letter."""
+        """Give the job up: it becomes a dead letter."""
         return self._run(self._buried(reason))
 
     async def abury(self, reason: str) -> bool:
@@ -404,7 +401,7 @@ class Lease:
         return await self._arun(self._buried(reason))
 
     def give_back(self) -> bool:
-        """Back to the queue at once, as if it had not been taken."""
+        """Put the job back in the queue at once, as if it had not been taken."""
         return self._run(GiveBack())
 
     async def agive_back(self) -> bool:
@@ -412,7 +409,7 @@ class Lease:
         return await self._arun(GiveBack())
 
     def renew(self) -> bool:
-        """Lengthen the lease by its full time from now; False if it was lost."""
+        """Extend the lease to its full time from now; False if it was lost."""
         return not self._queue._engine.run(self._renewal()).lost
 
     async def arenew(self) -> bool:
@@ -427,12 +424,12 @@ class Lease:
 
     def _again(self, delay: Duration, reason: str) -> Outcome:
         attempt = Attempt("retried", self._held.worker, self._held.since_ms, message=_checked_reason(reason))
-        return TryAgain(seconds(delay, what="retry(delay)"), self._held.story.told(attempt, spent=1))
+        return TryAgain(seconds(delay, what="retry(delay)"), self._held.story.with_attempt(attempt, spent=1))
 
     def _buried(self, reason: str) -> Outcome:
         reason = _checked_reason(reason)
         attempt = Attempt("failed", self._held.worker, self._held.since_ms, message=reason)
-        return End(State.DEAD, reason, self._held.story.told(attempt, spent=1))
+        return End(State.DEAD, reason, self._held.story.with_attempt(attempt, spent=1))
 
     def _run(self, outcome: Outcome, result: bytes = b"") -> bool:
         return self._queue._engine.run(self._queue._settle(self._held, outcome, self._limits, result))
@@ -442,7 +439,7 @@ class Lease:
 
 
 def _done() -> Any:
-    """Has no types: whoever takes jobs need not know their tasks."""
+    """Has no types: a loop that takes jobs need not know their tasks."""
 
 
 _PLAIN = Signature(_done)
@@ -457,7 +454,7 @@ def _is_worker_name(name: Any) -> bool:
 
 
 def check_page(offset: int, limit: int) -> None:
-    """Refuse what cannot be a page of a listing."""
+    """Refuse an invalid page of a listing."""
     if not (_is_whole(offset) and _is_whole(limit) and offset >= 0 and 1 <= limit <= 1000):
         raise OptionError(f"a page starts at 0 or later and has 1 to 1000 jobs, found {offset!r:.40} and {limit!r:.40}")
 
@@ -471,16 +468,16 @@ def _checked_reason(reason: str) -> str:
 def row_of(one: queues.Listed) -> JobRow:
     envelope, record = one.envelope, one.record
     return JobRow(
-        one.id,
-        one.state,
-        envelope.target if envelope else record.target if record else "",
-        envelope.priority if envelope else None,
-        made_ms(one.id),
-        envelope.name if envelope else None,
-        envelope.tenant if envelope else None,
-        one.due_ms if one.state is State.SCHEDULED else None,
-        record.worker if record else one.claim.worker if one.claim and one.state is State.RUNNING else "",
-        record.reason if record else "",
-        record.story.last.words if record else "",
-        record.ended_ms if record else None,
+        id=one.id,
+        state=one.state,
+        task=envelope.target if envelope else record.target if record else "",
+        priority=envelope.priority if envelope else None,
+        enqueued_ms=made_ms(one.id),
+        name=envelope.name if envelope else None,
+        tenant=envelope.tenant if envelope else None,
+        due_ms=one.due_ms if one.state is State.SCHEDULED else None,
+        worker=record.worker if record else one.claim.worker if one.claim and one.state is State.RUNNING else "",
+        reason=record.reason if record else "",
+        error=record.story.last.words if record else "",
+        ended_ms=record.ended_ms if record else None,
     )

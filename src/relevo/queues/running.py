@@ -12,29 +12,28 @@ from relevo.queues.store import Listed
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Call, Steps
 
-#: Running jobs whose start is read, of one queue: more than most workers together run. A claim is short, so this
-#: costs the server a fraction of a millisecond.
+#: Running jobs of one queue whose start is read: more than most fleets run. A claim is short, so this costs the server
+#: a fraction of a millisecond.
 OF_A_QUEUE = 500
-#: The same of all queues together: where many are busy, each gets an equal part.
+#: The same for all queues together; many busy queues share it equally.
 OF_ALL = 5_000
 
 
 class Longest(Struct, frozen=True):
     """The longest-running jobs, the longest first."""
 
-    #: The queue of each, and the job.
+    #: Each with its queue.
     jobs: list[tuple[str, Listed]]
-    #: Queue -> how many of its running jobs were looked at.
+    #: Queue -> how many of its running jobs were read.
     looked_at: dict[str, int]
     #: At most so many of each queue.
     of_each: int
 
 
 def longest(queues: Mapping[str, QueueKeys], count: int) -> Steps[Longest]:
-    """The jobs of these queues that run longest, at most so many.
+    """The `count` longest-running jobs of these queues.
 
-    The set of running jobs is in the order of their leases, which says nothing of their start: each renewal changes
-    it. The start is in their claims.
+    The set of running jobs is ordered by lease, which each renewal changes. The start is in their claims.
     """
     each = min(OF_A_QUEUE, max(count, OF_ALL // max(1, len(queues))))
     fronts: list[list[bytes]] = yield Ahead(

@@ -20,7 +20,7 @@ CLEARED = 100
 _STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired")
 
 
-class QueueStats(Struct, frozen=True):
+class QueueStats(Struct, frozen=True, kw_only=True):
     """A queue in one consistent snapshot."""
 
     name: str
@@ -101,13 +101,13 @@ def _listed(state: State, id: bytes, score: bytes, text: bytes, claim: bytes) ->
 
 
 def pause(queue: QueueKeys, pause: bool, ends_ms: int = 0, note: bytes = b"{}") -> Call[bool]:
-    """Stop (or go on) handing out jobs: whether that changed anything. `ends_ms` 0: until it is resumed."""
+    """Pause (or resume) a queue; returns whether that changed anything. `ends_ms` 0: until it is resumed."""
     script = queue.script("limits/pause_queue")
     return Call([int(pause), ends_ms, note], bool, script, queue.of(script))
 
 
 def clear(queue: QueueKeys) -> Generator[Call[Any], Any, tuple[int, bool]]:
-    """Remove all jobs that have not started, in bounded steps: how many; whether to relay."""
+    """Remove all jobs that have not started, in bounded steps; returns how many, and whether to relay."""
     removed, relay = 0, False
     for state in ("waiting", "ready", "scheduled"):
         while True:
@@ -126,12 +126,12 @@ class Place(Struct, frozen=True):
     slot: int
     #: host:port
     node: str
-    #: Keys in the slot, which move together; None: the user in the URL may not ask.
+    #: Keys in the slot, which move together; None: the user in the URL may not count them.
     keys: int | None
 
 
 def place(queue: QueueKeys, node: str) -> Generator[Call[Any], Any, Place]:
-    """Where a cluster keeps the queue; `node`: which is known to have its slot."""
+    """Where a cluster keeps the queue; `node`: the one known to have its slot."""
     key = queue.key("jobs")
     slot, keys = slot_of(key), None
     try:

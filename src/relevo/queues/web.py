@@ -71,9 +71,9 @@ async def clear(desk: Desk, queue: str, query: Dry) -> Did[Cleared]:
     found = await queue_in_use(desk, queue)
     if query.dry_run:
         stats = await found.astats()
-        return Did(Cleared(queue, stats.living - stats.running, True), dry=True)
+        return Did(answer=Cleared(queue, stats.living - stats.running, True), dry=True)
     removed = await found.aclear()
-    return Did(Cleared(queue, removed, False), removed, {"queue": queue})
+    return Did(answer=Cleared(queue, removed, False), count=removed, about={"queue": queue})
 
 
 ROUTES = (list_all, jobs, show, clear)

@@ -133,7 +133,7 @@ def _show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
         raise UnknownSchedule(f"no schedule {info.name!r:.80}: it was removed just now")
     ahead = list(islice(view.ticks(standing.schedule.when, info.next_ms), AHEAD))
     ids = dict.fromkeys(ran.job for ran in history if ran.job)
-    states = {id: Job[Any](app.engine, id, info.queue).status() for id in ids}
+    states = {id: Job[Any](app.engine, id, info.queue).state() for id in ids}
     if args.json:
         runs = [{**msgspec.structs.asdict(ran), "state": states.get(ran.job)} for ran in history]
         more = {"seen_ms": standing.seen_ms, "options": view.options(standing), "ahead_ms": ahead, "history": runs}

@@ -18,7 +18,7 @@ from relevo.errors import BadSignature, OptionError, UnknownSchedule
 from relevo.schedules import schedule as model
 from relevo.schedules import store
 from relevo.schedules.cron import Cron, explain, next_after
-from relevo.schedules.firing import Timetable, fire
+from relevo.schedules.firing import Timetable, described, fire, registering
 from relevo.schedules.schedule import TIMES, schedule_of
 from relevo.store.plan import Call
 from relevo.text.nearest import did_you_mean
@@ -33,7 +33,7 @@ Names: TypeAlias = "list[str]"
 STALE_MS = 300_000
 
 
-class ScheduleInfo(Struct, frozen=True):
+class ScheduleInfo(Struct, frozen=True, kw_only=True):
     """A schedule as shown to people."""
 
     name: str
@@ -306,26 +306,37 @@ def _info(engine: Engine, standing: store.Standing, stale_before: int, now_ms: i
     when, body = schedule.when, msgspec.json.decode(schedule.body)
     written, zone = (when.expression, when.tz) if isinstance(when, Cron) else (f"{when.seconds:.12g}s", "")
     return ScheduleInfo(
-        schedule.name,
-        schedule.target,
-        schedule.queue,
-        written,
-        zone,
-        explain(when),
-        body.get("a", []),
-        body.get("k", {}),
-        schedule.priority,
-        schedule.overlap,
-        schedule.missed,
-        schedule.missed_limit,
-        schedule.jitter,
-        schedule.origin,
-        not is_named and (standing.seen_ms or 0) < stale_before,
-        None if has_ended else standing.paused_ms,
-        standing.due_ms,
-        standing.job,
-        standing.fired,
-        standing.skipped,
-        standing.dropped,
-        None if has_ended else standing.until_ms,
+        name=schedule.name,
+        task=schedule.target,
+        queue=schedule.queue,
+        when=written,
+        tz=zone,
+        words=explain(when),
+        args=body.get("a", []),
+        kwargs=body.get("k", {}),
+        priority=schedule.priority,
+        overlap=schedule.overlap,
+        missed=schedule.missed,
+        missed_limit=schedule.missed_limit,
+        jitter=schedule.jitter,
+        origin=schedule.origin,
+        stale=not is_named and (standing.seen_ms or 0) < stale_before,
+        paused_ms=None if has_ended else standing.paused_ms,
+        next_ms=standing.due_ms,
+        last_job=standing.job,
+        fired=standing.fired,
+        skipped=standing.skipped,
+        dropped=standing.dropped,
+        until_ms=None if has_ended else standing.until_ms,
     )
+
+
+def scheduling(
+    engine: Engine, name: str, call: Any, options: dict[str, Any], *, run_now: bool
+) -> Generator[Call[Any], Any, Schedule]:
+    """Make or change a schedule; with `run_now`, run a new one at once, too."""
+    change = yield from registering(engine, described(engine, name, call, options, "call"))
+    schedule = Schedule(engine, name)
+    if run_now and change == "new":
+        yield from schedule._run_now()
+    return schedule

@@ -37,7 +37,7 @@ class Ran(Struct, frozen=True, array_like=True):
     what: str
 
 
-class Standing(Struct, frozen=True):
+class Standing(Struct, frozen=True, kw_only=True):
     """A schedule and how it stands."""
 
     schedule: Schedule
@@ -92,15 +92,15 @@ def _standing(schedule: Schedule, parts: Sequence[bytes | None]) -> Standing:
     fired, skipped, dropped = (int(count or 0) for count in counts)
     since, _, until = (paused or b"").partition(b" ")
     return Standing(
-        msgspec.structs.replace(schedule, paused=paused is not None),
-        int(due) if due and (paused is None or until) else None,
-        int(since) if since else None,
-        int(until) if until else None,
-        int(seen) if seen else None,
-        (job or b"").decode(),
-        fired,
-        skipped,
-        dropped,
+        schedule=msgspec.structs.replace(schedule, paused=paused is not None),
+        due_ms=int(due) if due and (paused is None or until) else None,
+        paused_ms=int(since) if since else None,
+        until_ms=int(until) if until else None,
+        seen_ms=int(seen) if seen else None,
+        job=(job or b"").decode(),
+        fired=fired,
+        skipped=skipped,
+        dropped=dropped,
     )
 
 

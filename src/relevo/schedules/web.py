@@ -42,7 +42,7 @@ class Queued(Struct, frozen=True):
     queue: str
 
 
-class Edit(Struct, frozen=True, forbid_unknown_fields=True):
+class Edit(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What to change; fields left out stay unchanged."""
 
     cron: str | UnsetType = UNSET
@@ -88,7 +88,7 @@ async def pause(desk: Desk, name: str, body: Why) -> Did[Changed]:
     schedule = desk.app.schedules.get(name)
     changed = await schedule.apause(reason=body.reason, by=desk.caller.name, until=body.ends)
     deed, details = of_control("pause", schedule=name, reason=body.reason, until=body.ends)
-    return Did(Changed(changed), int(changed), details, deed=deed)
+    return Did(answer=Changed(changed), count=int(changed), about=details, deed=deed)
 
 
 @post("/schedules/{name}/resume", "schedule.resume")
@@ -96,14 +96,14 @@ async def resume(desk: Desk, name: str) -> Did[Changed]:
     """Continue with the next tick; ticks missed during the pause are not caught up."""
     changed = await desk.app.schedules.get(name).aresume()
     deed, details = of_control("resume", schedule=name)
-    return Did(Changed(changed), int(changed), details, deed=deed)
+    return Did(answer=Changed(changed), count=int(changed), about=details, deed=deed)
 
 
 @post("/schedules/{name}/run", "schedule.run")
 async def run(desk: Desk, name: str) -> Did[Queued]:
     """Queue one job of it now. Its ticks stay as they are."""
     job = await desk.app.schedules.get(name).arun_now()
-    return Did(Queued(job.id, job.queue), 1, {"name": name, "id": job.id})
+    return Did(answer=Queued(job.id, job.queue), count=1, about={"name": name, "id": job.id})
 
 
 @post("/schedules/{name}/edit", "schedule.edit")
@@ -111,7 +111,7 @@ async def edit(desk: Desk, name: str, body: Edit) -> Did[ScheduleInfo]:
     """Change when it fires. The change stands until the code that made the schedule changes."""
     changes = {field: value for field, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     info = await desk.app.schedules.get(name).aedit(**changes)
-    return Did(shown_schedule(desk.app, info, all=desk.sees_all), 1, {"name": name, **changes})
+    return Did(answer=shown_schedule(desk.app, info, all=desk.sees_all), count=1, about={"name": name, **changes})
 
 
 @post("/schedules/{name}/remove", "schedule.remove", Role.ADMIN)
@@ -122,7 +122,7 @@ async def remove(desk: Desk, name: str, query: Dry) -> Did[Removed]:
     if not query.dry_run:
         await schedule.aremove()
     result = Removed([name], query.dry_run, info.origin != "call" and not info.stale)
-    return Did(result, 1, {"name": name}, query.dry_run)
+    return Did(answer=result, count=1, about={"name": name}, dry=query.dry_run)
 
 
 @post("/schedules/remove_stale", "schedule.remove_stale", Role.ADMIN)
@@ -133,7 +133,9 @@ async def remove_stale(desk: Desk, query: Dry) -> Did[Removed]:
         removed = [info.name for info in await schedules.alist() if info.stale]
     else:
         removed = await schedules.aremove_stale()
-    return Did(Removed(removed, query.dry_run), len(removed), {"names": removed[:20]}, query.dry_run)
+    return Did(
+        answer=Removed(removed, query.dry_run), count=len(removed), about={"names": removed[:20]}, dry=query.dry_run
+    )
 
 
 ROUTES = (list_all, remove_stale, history, show, pause, resume, run, edit, remove)

@@ -54,7 +54,7 @@ def _bound(app: Relevo, url: str | None) -> Iterator[TestKit]:
         prefix = f"test-{secrets.token_hex(8)}"
         ours = f"{{{prefix}:*"
         used = url or stack.enter_context(server())
-        stack.enter_context(app.rebound(url=used, prefix=prefix, clock_key=_CLOCK_KEY))
+        stack.enter_context(app.engine.rebound(url=used, prefix=prefix, clock_key=_CLOCK_KEY))
         stack.callback(remove, app.engine.run, ours)
         clock = Clock(app, _CLOCK_KEY)
         stack.callback(clock._shift_to, clock._shift_ms())  # of an enclosing binding, which shares the clock

@@ -141,16 +141,16 @@ def _same(wanted: Any, found: Any) -> bool:
 def _info(one: queues.Listed, queue: str) -> JobInfo:
     envelope = one.envelope or Envelope("unreadable")
     return JobInfo(
-        one.id,
-        one.state,
-        envelope.target,
-        queue,
-        msgspec.json.decode(envelope.args),
-        msgspec.json.decode(envelope.kwargs),
-        envelope.priority,
-        made_ms(one.id),
-        envelope.name,
-        envelope.tenant,
-        envelope.tags,
-        one.due_ms,
+        id=one.id,
+        state=one.state,
+        task=envelope.target,
+        queue=queue,
+        args=msgspec.json.decode(envelope.args),
+        kwargs=msgspec.json.decode(envelope.kwargs),
+        priority=envelope.priority,
+        enqueued_ms=made_ms(one.id),
+        name=envelope.name,
+        tenant=envelope.tenant,
+        tags=envelope.tags,
+        due_ms=one.due_ms,
     )

@@ -191,8 +191,8 @@ _NOTHING = frozenset({"", HIDDEN, "none", "null", "nil", "true", "false", "str",
 def masked_text(text: str, marked: Iterable[str] = ()) -> str:
     """A text with the credentials in it hidden: of URLs, headers, assignments, JSON, pairs and private keys.
 
-    >>> masked_text("https://ana:1234@example.com said 401 to Bearer eyJhbGciOi, API_KEY=abc")
-    'https://ana:***@example.com said 401 to Bearer ***, API_KEY=***'
+    >>> masked_text("https://ana:1234@example.com answered 401 to Bearer eyJhbGciOi, API_KEY=abc")
+    'https://ana:***@example.com answered 401 to Bearer ***, API_KEY=***'
     """
     marks = tuple(marked)
     if "PRIVATE KEY" in text:

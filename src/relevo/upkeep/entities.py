@@ -82,7 +82,7 @@ def _act(run: Run, pool: Pool, entity: Entity, verdict: Verdict) -> Generator[Ca
     if verdict.then == "removed":
         answer = yield store.oust(pool.keys, entity.id, entity.state, pool.data_ms, only)
     elif verdict.then == "dead":
-        yield from pool.list_dead()
+        yield from pool._list_dead()
         age, limit = spoken((run.now_ms - entity.since_ms) // 1000), spoken(verdict.limit_ms / 1000)
         gone = ", and it does not exist any more" if verdict.reason.startswith("gone_") else ""
         why = Reason(verdict.reason, "Stale", f"{entity.state} for {age}, the limit is {limit}{gone}", how="purged")

@@ -143,18 +143,34 @@ def _parts(rows: list[tuple[E, store.Act]]) -> Iterator[list[tuple[E, store.Act]
 
 def _act_of(run: Run, name: str, entry: JobEntry) -> store.Act:
     seen, verdict, end = entry.seen, entry.verdict, _ending(run, name, entry)
-    return store.Act(entry.id, entry.state, seen.score, seen.claim, verdict.since_ms, verdict.limit_ms, end)
+    return store.Act(
+        id=entry.id,
+        state=entry.state,
+        score=seen.score,
+        claim=seen.claim,
+        since_ms=verdict.since_ms,
+        limit_ms=verdict.limit_ms,
+        end=end,
+    )
 
 
 def _ending(run: Run, name: str, entry: JobEntry) -> store.Ending:
     if entry.verdict.then == "removed":
-        return store.Ending("removed")
+        return store.Ending(verb="removed")
     seen = entry.seen
     claim = read_claim(seen.claim)
     held = Held(entry.id, claim.token if claim else 0, seen.body, readable(seen.body), story_of(seen.story))
     _, terms = run.engine.terms_of(held.envelope, name)
     row = settle(held, _outcome(run, entry, held), terms, run.now_ms, queue_from=entry.state)
-    return store.Ending(row.verb, row.ms, row.text, row.name, row.follow_id, row.follow_priority, row.follow_body)
+    return store.Ending(
+        verb=row.verb,
+        ms=row.ms,
+        text=row.text,
+        name=row.name,
+        follow_id=row.follow_id,
+        follow_priority=row.follow_priority,
+        follow_body=row.follow_body,
+    )
 
 
 def _outcome(run: Run, entry: JobEntry, held: Held) -> End:
@@ -163,7 +179,7 @@ def _outcome(run: Run, entry: JobEntry, held: Held) -> End:
         return End(State.EXPIRED, "expired", held.story)
     age, limit = spoken((run.now_ms - verdict.since_ms) // 1000), spoken(verdict.limit_ms / 1000)
     since = f"due {age} ago" if entry.state == "scheduled" else f"{entry.state} for {age}"
-    story = held.story.told(Attempt("purged", ended_ms=run.now_ms, message=f"{since}, the limit is {limit}"))
+    story = held.story.with_attempt(Attempt("purged", ended_ms=run.now_ms, message=f"{since}, the limit is {limit}"))
     return End(State(verdict.then), verdict.reason, story)
 
 

@@ -56,7 +56,9 @@ def purging_orphans(run: Run, name: str) -> Part:
 def _act_of(run: Run, rule: Rule, limit_ms: int, one: store.Stray) -> tuple[Entry, store.Act]:
     then = rule.then if one.noted_ms else "noted"
     envelope = readable(one.body) if one.body else None
-    ending = store.Ending(then, limit_ms + _NOTED_FOR_MS, name=envelope.name if envelope else one.name)
+    ending = store.Ending(verb=then, ms=limit_ms + _NOTED_FOR_MS, name=envelope.name if envelope else one.name)
     verdict = Verdict(then, "orphaned", one.noted_ms or run.now_ms, limit_ms)
-    act = store.Act(one.id, "orphaned", 0, one.claim, one.noted_ms, limit_ms, ending)
+    act = store.Act(
+        id=one.id, state="orphaned", score=0, claim=one.claim, since_ms=one.noted_ms, limit_ms=limit_ms, end=ending
+    )
     return Entry(one.id, "orphaned", verdict, one.bytes), act

@@ -11,7 +11,7 @@ from relevo.text.durations import spoken
 log = logging.getLogger("relevo.purge")
 
 
-class Purged(Struct, frozen=True):
+class Purged(Struct, frozen=True, kw_only=True):
     """An entry that was too old, or something that was no longer used."""
 
     #: queue, pool or subscription, and its name
@@ -56,7 +56,7 @@ class Held(Struct, frozen=True):
     count: int
 
 
-class PurgeGroup(Struct, frozen=True):
+class PurgeGroup(Struct, frozen=True, kw_only=True):
     """Entries of one state purged for the same reason."""
 
     kind: str
@@ -68,8 +68,22 @@ class PurgeGroup(Struct, frozen=True):
     oldest_ms: int
     bytes: int
 
+    @classmethod
+    def of(cls, some: list[Purged]) -> PurgeGroup:
+        """Of entries that were purged alike."""
+        return cls(
+            kind=some[0].kind,
+            name=some[0].name,
+            state=some[0].state,
+            reason=some[0].reason,
+            what=some[0].what,
+            count=len(some),
+            oldest_ms=max(one.age_ms for one in some),
+            bytes=sum(one.bytes for one in some),
+        )
 
-class UpkeepReport(Struct, frozen=True):
+
+class UpkeepReport(Struct, frozen=True, kw_only=True):
     """The result of a purge or a sweep, or of a dry run."""
 
     purged: tuple[Purged, ...]
@@ -100,10 +114,7 @@ class UpkeepReport(Struct, frozen=True):
         found: dict[tuple[str, str, str, str, str], list[Purged]] = {}
         for one in self.purged:
             found.setdefault((one.kind, one.name, one.state, one.reason, one.what), []).append(one)
-        return [
-            PurgeGroup(*key, len(some), max(one.age_ms for one in some), sum(one.bytes for one in some))
-            for key, some in found.items()
-        ]
+        return [PurgeGroup.of(some) for some in found.values()]
 
 
 def log_report(report: UpkeepReport) -> None:

@@ -62,8 +62,19 @@ class Run:
         """Record an entry that was purged, or would be."""
         verdict = entry.verdict
         age_ms = self.now_ms - verdict.since_ms
-        result = (verdict.then, verdict.reason, age_ms, verdict.limit_ms, entry.bytes)
-        self._purged.append(Purged(kind, name, entry.id, entry.state, *result))
+        self._purged.append(
+            Purged(
+                kind=kind,
+                name=name,
+                id=entry.id,
+                state=entry.state,
+                what=verdict.then,
+                reason=verdict.reason,
+                age_ms=age_ms,
+                limit_ms=verdict.limit_ms,
+                bytes=entry.bytes,
+            )
+        )
         if self._watch is not None and not self.dry_run:
             self._watch(len(self._purged))
 
@@ -97,4 +108,12 @@ class Run:
         unknown = tuple(Uncertain(*key, count) for key, count in self._unknown.items())
         held = tuple(Held(*key, count) for key, count in self._held.items())
         skipped, unfinished = tuple(self._skipped), tuple(self._unfinished)
-        return UpkeepReport(tuple(self._purged), self.dry_run, unknown, self.spared, skipped, unfinished, held)
+        return UpkeepReport(
+            purged=tuple(self._purged),
+            dry_run=self.dry_run,
+            unknown=unknown,
+            spared=self.spared,
+            skipped=skipped,
+            unfinished=unfinished,
+            held=held,
+        )

@@ -24,7 +24,7 @@ HELD_MS = 30 * 86_400_000
 _TARGET = re.compile(rb'{"state":"done","target":("(?:[^"\\]|\\.)*")')
 
 
-class Candidate(Struct, frozen=True):
+class Candidate(Struct, frozen=True, kw_only=True):
     """A job that may be too old, as it was seen."""
 
     id: str
@@ -66,7 +66,16 @@ def _candidate(
     task = ""
     if state == "done":
         task, body = _task_of(body), b""
-    return Candidate(id.decode(errors="backslashreplace"), score, body, claim, story, size, bool(line), task)
+    return Candidate(
+        id=id.decode(errors="backslashreplace"),
+        score=score,
+        body=body,
+        claim=claim,
+        story=story,
+        bytes=size,
+        is_in_line=bool(line),
+        task=task,
+    )
 
 
 def _task_of(record: bytes) -> str:
@@ -75,7 +84,7 @@ def _task_of(record: bytes) -> str:
     return msgspec.json.decode(found[1], type=str) if found else ""
 
 
-class Ending(Struct, frozen=True):
+class Ending(Struct, frozen=True, kw_only=True):
     """What becomes of an entry."""
 
     verb: str
@@ -87,7 +96,7 @@ class Ending(Struct, frozen=True):
     follow_body: bytes = b""
 
 
-class Act(Struct, frozen=True):
+class Act(Struct, frozen=True, kw_only=True):
     """What is to become of an entry, if it is the one that was seen: see the contract of upkeep/purge_jobs.lua."""
 
     id: str
@@ -134,7 +143,7 @@ def recover(
     return Call(args, decode, script, queue.of(script), repeatable=False)
 
 
-class Stray(Struct, frozen=True):
+class Stray(Struct, frozen=True, kw_only=True):
     """Something is kept under an id that is in no set."""
 
     id: str
@@ -177,7 +186,7 @@ def astray(queue: QueueKeys, place: Place) -> Call[Combed]:
 
 def _stray(id: bytes, name: bytes, noted: bytes, claim: bytes, body: bytes, size: int) -> Stray:
     owner, held = (part.decode(errors="backslashreplace") for part in (id, name))
-    return Stray(owner, held, int(float(noted)), claim, body, size)
+    return Stray(id=owner, name=held, noted_ms=int(float(noted)), claim=claim, body=body, bytes=size)
 
 
 def walked(queue: QueueKeys) -> Call[int]:

@@ -24,7 +24,7 @@ class Purge(Struct, frozen=True, forbid_unknown_fields=True):
     queue: QueueName = ""
 
 
-class Upkeep(Struct, frozen=True):
+class Upkeep(Struct, frozen=True, kw_only=True):
     """What a purge or a sweep did, or would do."""
 
     dry_run: bool
@@ -48,16 +48,16 @@ class Upkeep(Struct, frozen=True):
 
 def _shown(report: UpkeepReport) -> Upkeep:
     return Upkeep(
-        report.dry_run,
-        report.count,
-        report.bytes,
-        report.groups(),
-        list(report.purged[:LISTED]),
-        list(report.unknown),
-        list(report.held),
-        report.spared,
-        list(report.skipped),
-        list(report.unfinished),
+        dry_run=report.dry_run,
+        count=report.count,
+        bytes=report.bytes,
+        groups=report.groups(),
+        purged=list(report.purged[:LISTED]),
+        unknown=list(report.unknown),
+        held=list(report.held),
+        spared=report.spared,
+        skipped=list(report.skipped),
+        unfinished=list(report.unfinished),
     )
 
 
@@ -71,14 +71,14 @@ async def purge(desk: Desk, query: Purge) -> Did[Upkeep]:
     details = {"queue": query.queue or None}
     watch = partial(desk.doing.tell, **details)
     found = await desk.app.apurge(dry_run=query.dry_run, queue=query.queue or None, watch=watch)
-    return Did(_shown(found), found.count, details, found.dry_run)
+    return Did(answer=_shown(found), count=found.count, about=details, dry=found.dry_run)
 
 
 @post("/orphans/sweep", "orphans.sweep", Role.ADMIN)
 async def sweep(desk: Desk, query: Dry) -> Did[Upkeep]:
     """Find subscriptions and queues of the bus that are no longer served or used, and remove them, as workers do."""
     found = await desk.app.asweep(dry_run=query.dry_run)
-    return Did(_shown(found), found.count, {}, found.dry_run)
+    return Did(answer=_shown(found), count=found.count, about={}, dry=found.dry_run)
 
 
 ROUTES = (purge, sweep)

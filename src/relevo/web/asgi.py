@@ -101,7 +101,14 @@ class Endpoint:
         caller = await self._gate.admit(request, route.role, changes=route.changes, producers=route.producers)
         given = await arguments(request, route, self._app.settings.max_payload + ROOM)
         doing = self._app.audit.doing(route.deed, who=caller.name, via="http", later=self._errands.go)
-        desk = Desk(self._app, caller, doing, request.scope.get("root_path", ""), self._errands, self._waits)
+        desk = Desk(
+            app=self._app,
+            caller=caller,
+            doing=doing,
+            base=request.scope.get("root_path", ""),
+            errands=self._errands,
+            waits=self._waits,
+        )
         async with doing:
             found = await route.handler(desk, **given)
             if isinstance(found, Did) and not (found.dry or found.goes_on):

@@ -41,7 +41,7 @@ class Arguments(Struct, frozen=True, forbid_unknown_fields=True):
     kwargs: dict[str, Raw] = {}
 
 
-class NewJob(Struct, frozen=True, forbid_unknown_fields=True):
+class NewJob(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A call of a task, and when and how it runs; `jobs` instead of `args` and `kwargs`: several calls."""
 
     args: list[Raw] = []

@@ -36,7 +36,7 @@ class Workers(Struct, frozen=True):
     silent: list[str]
 
 
-class Newest(Struct, frozen=True, forbid_unknown_fields=True):
+class Newest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Filters of the audit trail."""
 
     limit: Limit = 50

@@ -69,7 +69,7 @@ class Waits:
             self._count -= 1
 
 
-class Desk(Struct, frozen=True):
+class Desk(Struct, frozen=True, kw_only=True):
     """What a handler works with: the app, the caller, and so on."""
 
     app: Relevo
@@ -88,7 +88,7 @@ class Desk(Struct, frozen=True):
         return self.caller.role >= Role.OPERATOR
 
 
-class Did(Struct, Generic[T], frozen=True):
+class Did(Struct, Generic[T], frozen=True, kw_only=True):
     """The result of a request that changes something: the answer, and the details for the audit trail."""
 
     answer: T
@@ -135,7 +135,7 @@ class Page(Struct, Generic[T], frozen=True):
         return cls(items, offset + limit if len(items) == limit else None)
 
 
-class Route(Struct, frozen=True):
+class Route(Struct, frozen=True, kw_only=True):
     """One kind of request."""
 
     method: str
@@ -204,17 +204,17 @@ def _route(method: str, path: str, role: Role, handler: Handler, deed: str, prod
         (answers,) = get_args(answers)
     about = inspect.cleandoc(handler.__doc__ or "")
     return Route(
-        method,
-        path,
-        role,
-        handler,
-        deed,
-        hints.get("query"),
-        hints.get("body"),
-        answers,
-        creates,
-        hints.get("headers"),
-        producers,
+        method=method,
+        path=path,
+        role=role,
+        handler=handler,
+        deed=deed,
+        query=hints.get("query"),
+        body=hints.get("body"),
+        answers=answers,
+        creates=creates,
+        headers=hints.get("headers"),
+        producers=producers,
         summary=about.partition("\n")[0].partition(". ")[0].rstrip(".:"),
         about=about,
     )

@@ -55,7 +55,7 @@ class Order(Struct, frozen=True, kw_only=True):
     word_fd: int = -1
 
 
-class Contact(Struct, frozen=True):
+class Contact(Struct, frozen=True, kw_only=True):
     """Data for the supervisor, which does not load the app: how to renew leases, the grace time for a shutdown."""
 
     url: str | None
@@ -88,16 +88,16 @@ def contact_of(app: Relevo, worker: Worker) -> Contact:
     addresses = tuple(app.engine.keys_of(queue).address for queue in worker.queues)
     settings = app.settings
     return Contact(
-        source.url,
-        str(source.data_dir),
-        addresses,
-        app.engine.lease_ms,
-        settings.grace,
-        worker.id,
-        app.name,
-        settings.prefix,
-        settings.env,
-        settings.health_limits,
+        url=source.url,
+        data_dir=str(source.data_dir),
+        queues=addresses,
+        lease_ms=app.engine.lease_ms,
+        grace=settings.grace,
+        worker=worker.id,
+        app=app.name,
+        prefix=settings.prefix,
+        env=settings.env,
+        health_limits=settings.health_limits,
     )
 
 

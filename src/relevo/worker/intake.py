@@ -71,16 +71,16 @@ class Intake:
             return Refused("bad_arguments", attempt, self._route(queue, envelope))
         history, options = held.story.attempts, task.options
         context = JobContext(
-            held.id,
-            queue,
-            envelope.target,
-            len(history) + 1,
-            history,
-            self._worker,
-            envelope.name,
-            envelope.tenant,
-            envelope.tags,
-            (options.retries if envelope.retries is None else envelope.retries) - held.story.spent,
+            id=held.id,
+            queue=queue,
+            target=envelope.target,
+            attempt=len(history) + 1,
+            history=history,
+            worker=self._worker,
+            name=envelope.name,
+            tenant=envelope.tenant,
+            tags=envelope.tags,
+            retries_left=(options.retries if envelope.retries is None else envelope.retries) - held.story.spent,
             _engine=self._engine,
             _token=held.token,
         )

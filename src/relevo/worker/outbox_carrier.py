@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relevo.engine.engine import Engine
-from relevo.engine.outbox import Errands as Taken
-from relevo.engine.outbox import deliver, relay, take_errands
+from relevo.engine.outbox import Taken, deliver, relay, take_outbox
 from relevo.errors import OutOfMemory, StoreError
 from relevo.schedules.firing import fire_due
 from relevo.store.aio import AsyncDriver
@@ -87,7 +86,7 @@ class OutboxCarrier:
         engine, finished, done = self._engine, list[str](), 0
         keys, dead_max = engine.keys_of(self._queue), engine.settings.dead_max
         while True:
-            taken: Taken = await self._perform(take_errands(keys, finished, ticks=True))
+            taken: Taken = await self._perform(take_outbox(keys, finished, ticks=True))
             if not taken.ids:
                 return done, taken.next_ms, taken.now_ms
             if faults.ACTIVE:

@@ -68,7 +68,7 @@ class Child:
         for ours in (fd, life_read, word_write):
             os.close(ours)
 
-    def hear(self) -> bool:
+    def notify(self) -> bool:
         """Read what the process says of itself; True when it is ready."""
         data = os.read(self.word_fd, 65536)
         self._word += data
@@ -135,7 +135,7 @@ class Supervisor:
             if read in ready:
                 os.read(read, 4096)
             for child in list(self._children.values()):
-                if child.word_fd in ready and child.hear():
+                if child.word_fd in ready and child.notify():
                     self._heard(child)
             self._reap()
             now = time.monotonic()

@@ -256,16 +256,16 @@ class Worker:
     def about(self) -> WorkerInfo:
         """Its record for the list of workers, with its counters now."""
         return WorkerInfo(
-            self.id,
-            socket.gethostname(),
-            os.getpid(),
-            self.queues,
-            self.concurrency,
-            self.started_ms,
-            self.in_hand,
-            self.done,
-            self.failed,
-            __version__,
+            id=self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=self.queues,
+            concurrency=self.concurrency,
+            started_ms=self.started_ms,
+            running=self.in_hand,
+            done=self.done,
+            failed=self.failed,
+            version=__version__,
         )
 
     def _make_bells(self, driver: AsyncDriver) -> list[Bell]:

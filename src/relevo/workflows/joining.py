@@ -17,7 +17,7 @@ from relevo.engine.edges import Edge, edges_of, label
 from relevo.engine.handle import Job
 from relevo.engine.ids import LENGTH
 from relevo.engine.job import write
-from relevo.engine.outbox import hear, open_gates
+from relevo.engine.outbox import notify, open_gates
 from relevo.engine.push import NewJob, chunks, push_rich
 from relevo.errors import ConfigurationError, OptionError
 from relevo.store.plan import Call
@@ -86,7 +86,7 @@ def _let_in(
         is_in_time = yield flows.expect(engine.keys_of(edge.queue), edge.child, me, members, keys.place)
         if not is_in_time and edge.policy in "nN":  # others may have run already, however this one ends
             yield forget(keys, jobs)
-            yield hear(keys, [], engine.settings.dead_max, [gate_of(jobs[0].id)])
+            yield notify(keys, [], engine.settings.dead_max, [gate_of(jobs[0].id)])
             raise ConfigurationError(f"job {me} has ended or was lost meanwhile: nothing can join its workflow now")
     for more in (yield from open_gates(engine.keys_of, [(queue, gate_of(jobs[0].id))], engine.settings.dead_max)):
         yield from engine.relay(more)

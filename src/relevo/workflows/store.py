@@ -30,7 +30,7 @@ LOOKED_AT = 2000
 WORKFLOW = "workflow"
 
 
-class Plan(Struct, frozen=True, omit_defaults=True):
+class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a workflow is made of, in as few bytes as ten thousand members allow."""
 
     #: All ids, one behind the other.
@@ -73,7 +73,7 @@ class Heard(Struct, frozen=True):
     when_ms: int
 
 
-class Flow(Struct, frozen=True):
+class Flow(Struct, frozen=True, kw_only=True):
     """A workflow as one look found it."""
 
     life: str
@@ -155,15 +155,15 @@ def _flow(fields: dict[str, Any]) -> Flow | None:
                 heard[name[2:]] = Heard(state, int(when))
     ended, plan = fields.get("ended"), fields.get("plan")
     return Flow(
-        fields["life"].decode(),
-        (fields.get("state") or b"").decode(),
-        int(fields["open"]),
-        int(fields["began"]),
-        int(ended) if ended else None,
-        {name[2:]: int(text) for name, text in fields.items() if name.startswith("n:") and text and int(text)},
-        _READ_PLAN(plan) if plan else None,
-        heard,
-        {name[2:]: msgspec.json.decode(text) for name, text in fields.items() if name.startswith("x:")},
+        life=fields["life"].decode(),
+        state=(fields.get("state") or b"").decode(),
+        open=int(fields["open"]),
+        began_ms=int(fields["began"]),
+        ended_ms=int(ended) if ended else None,
+        ends={name[2:]: int(text) for name, text in fields.items() if name.startswith("n:") and text and int(text)},
+        plan=_READ_PLAN(plan) if plan else None,
+        heard=heard,
+        joined={name[2:]: msgspec.json.decode(text) for name, text in fields.items() if name.startswith("x:")},
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from relevo.engine.dependents import gate_of, needs_of
 from relevo.engine.edges import Edge, Policy, label
 from relevo.engine.job import Envelope, Proof, write
-from relevo.engine.outbox import MEMBERS, hear, open_gates, opened, start_letter, start_members
+from relevo.engine.outbox import MEMBERS, notify, open_gates, opened, start_letter, start_members
 from relevo.engine.push import CHUNK, NewJob, chunks, push_rich
 from relevo.engine.signed_bodies import Parent, digest_of_parents
 from relevo.errors import OptionError, ServerUnavailable
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 
 #: The built-in task that gives the list it gets.
 GATHER = "relevo.gather"
+
+
+async def gather(results: list[Any]) -> list[Any]:
+    """Returns the list of results that it gets, for several jobs that take it."""
+    return results
+
+
 #: So long the maker of a workflow has to start its members before a worker does it.
 START_MS = 2_000
 _WHEN: dict[str, Policy] = {"on_success": "c", "on_complete": "r", "on_failure": "f"}
@@ -55,7 +62,7 @@ def stored(rows: Rows) -> Steps[Workflow[Any]]:
     yield Ahead(_plain_parts(rows, gates))
     yield Ahead(_other_parts(rows, gates))
     start = start_letter(gates)
-    founded, _ = yield hear(home, opened([rows.id]), engine.settings.dead_max, start=start, start_ms=START_MS)
+    founded, _ = yield notify(home, opened([rows.id]), engine.settings.dead_max, start=start, start_ms=START_MS)
     if not founded and not (yield flows.is_founded(home, rows.id)):  # the reply to the first call may have been lost
         raise ServerUnavailable("storing the workflow took too long: its parts were given up; nothing of it will run")
     yield from _start(engine, rows, gates)
@@ -88,7 +95,7 @@ def _start(engine: Engine, rows: Rows, gates: Sequence[tuple[str, str]]) -> Step
     yield Ahead(members, depth=4)  # short calls
     others = [(queue, letter) for queue, letter in gates if not letter.endswith(MEMBERS)]
     yield from open_gates(keys_of, others, dead_max)  # posts nothing: no member has ended before it is open
-    yield hear(keys_of(rows.home), [], dead_max, [rows.id + ".start"])
+    yield notify(keys_of(rows.home), [], dead_max, [rows.id + ".start"])
 
 
 class Rows:
@@ -213,15 +220,15 @@ class Rows:
         at, what = ({name: i for i, name in enumerate(names)} for names in (queues, targets))
         callbacks = list(zip(self._callback_ids, graph.callbacks, strict=True))
         plan = Plan(
-            "".join(self._ids),
-            queues,
-            targets,
-            [at[queue] for queue, _ in named],
-            [what[target] for _, target in named],
-            list(graph.outputs),
-            graph.is_list,
-            graph.shape,
-            [(one.kind, id, one.step.task.options.queue, one.step.task.target) for id, one in callbacks],
+            ids="".join(self._ids),
+            queues=queues,
+            targets=targets,
+            at=[at[queue] for queue, _ in named],
+            what=[what[target] for _, target in named],
+            outputs=list(graph.outputs),
+            is_list=graph.is_list,
+            shape=graph.shape,
+            callbacks=[(one.kind, id, one.step.task.options.queue, one.step.task.target) for id, one in callbacks],
         )
         edges = [Edge(id, one.step.task.options.queue, _WHEN[one.kind]) for id, one in callbacks]
         kept = max((self._kept_ms(graph.nodes[i]) for i in graph.outputs), default=0)

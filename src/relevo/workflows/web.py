@@ -60,7 +60,7 @@ async def cancel(desk: Desk, id: str, query: OfQueue) -> Did[WorkflowState]:
     count = await flow.acancel()
     if not count:
         raise conflict(f"workflow {id} has ended: there is nothing to cancel")
-    return Did(WorkflowState(id, await flow.astatus(), count), count, {"id": id, "queue": flow.queue})
+    return Did(answer=WorkflowState(id, await flow.astate(), count), count=count, about={"id": id, "queue": flow.queue})
 
 
 @post("/workflows/{id}/retry", "workflow.retry")
@@ -70,7 +70,7 @@ async def retry(desk: Desk, id: str, query: OfQueue) -> Did[WorkflowState]:
     count = await flow.aretry()
     if not count:
         raise conflict(f"workflow {id} has nothing to run again: only dead, cancelled or expired jobs can")
-    return Did(WorkflowState(id, await flow.astatus(), count), count, {"id": id, "queue": flow.queue})
+    return Did(answer=WorkflowState(id, await flow.astate(), count), count=count, about={"id": id, "queue": flow.queue})
 
 
 ROUTES = (list_newest, show, cancel, retry)

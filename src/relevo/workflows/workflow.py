@@ -16,7 +16,7 @@ from relevo.engine.edges import Report
 from relevo.engine.handle import Job
 from relevo.engine.job import Attempt, Record, State
 from relevo.engine.lists import listed_queues
-from relevo.engine.outbox import REPORTS, hear_all
+from relevo.engine.outbox import REPORTS, notify_all
 from relevo.engine.whereabouts import Whereabouts, of_done, of_ended, of_living
 from relevo.errors import (
     BadSignature,
@@ -59,7 +59,7 @@ class WorkflowProgress(Struct, frozen=True):
         return 1.0 if not self.total else (self.total - self.open) / self.total
 
 
-class Member(Struct, frozen=True):
+class Member(Struct, frozen=True, kw_only=True):
     """One job of a workflow."""
 
     id: str
@@ -76,7 +76,7 @@ class Member(Struct, frozen=True):
     error: str = ""
 
 
-class WorkflowRow(Struct, frozen=True):
+class WorkflowRow(Struct, frozen=True, kw_only=True):
     """A workflow in a listing."""
 
     id: str
@@ -87,7 +87,7 @@ class WorkflowRow(Struct, frozen=True):
     ended_ms: int | None
 
 
-class WorkflowInfo(Struct, frozen=True):
+class WorkflowInfo(Struct, frozen=True, kw_only=True):
     """Everything known about a workflow, for people."""
 
     id: str
@@ -203,12 +203,12 @@ class Workflow(Generic[R]):
         return min(ended, key=lambda one: one.ended_ms or 0, default=None)
 
     # looking
-    def status(self) -> State:
+    def state(self) -> State:
         """Where it is: `running` until its last job has ended, then done, dead, cancelled or expired."""
         return _state(self._engine.run(self._look()))
 
-    async def astatus(self) -> State:
-        """`status` for async code."""
+    async def astate(self) -> State:
+        """`state` for async code."""
         return _state(await self._engine.arun(self._look()))
 
     def progress(self) -> WorkflowProgress:
@@ -243,20 +243,22 @@ class Workflow(Generic[R]):
         assert flow.plan is not None
         members = list(_members(flow, lapsed=True))  # all: the shape counts them
         kinds = [kind for kind, *_ in flow.plan.callbacks]
-        called = [Member(id, queue, task, State.UNKNOWN) for _, id, queue, task in flow.plan.callbacks]
+        called = [
+            Member(id=id, queue=queue, task=task, state=State.UNKNOWN) for _, id, queue, task in flow.plan.callbacks
+        ]
         seen = yield from self._seen(called + members)
         callbacks = zip(kinds, seen[: len(kinds)], strict=True)
         members = seen[len(kinds) :]
         return WorkflowInfo(
-            self.id,
-            self.queue,
-            _state(flow),
-            _progress(flow),
-            flow.began_ms,
-            flow.ended_ms,
-            flow.plan.shape,
-            tuple(members),
-            tuple(callbacks),
+            id=self.id,
+            queue=self.queue,
+            state=_state(flow),
+            progress=_progress(flow),
+            began_ms=flow.began_ms,
+            ended_ms=flow.ended_ms,
+            shape=flow.plan.shape,
+            members=tuple(members),
+            callbacks=tuple(callbacks),
         )
 
     def _seen(self, members: list[Member]) -> Steps[list[Member]]:
@@ -311,7 +313,7 @@ class Workflow(Generic[R]):
         for queue, ids in _by_queue([one for one in lost if one.id not in heard]).items():
             recorded = yield from of_ended(self._engine.keys_of(queue), ids)
             gone = [Report(self.id, id, 1, "lapsed", "n") for id in ids if id not in recorded]
-            yield from hear_all(self._engine.keys_of(self.queue), gone, self._engine.settings.dead_max)
+            yield from notify_all(self._engine.keys_of(self.queue), gone, self._engine.settings.dead_max)
         yield from self._engine.relay(self.queue)
 
     def add(self, *steps: Step[Any, Any]) -> list[Job[Any]]:
@@ -356,7 +358,7 @@ class Workflow(Generic[R]):
                         if number:
                             told.append(Report(self.id, one.id, number, "revived", "n"))
         # An outbox message reports it, too; but its carrier may be slower than the caller, who wants to wait.
-        if (yield from hear_all(self._engine.keys_of(self.queue), told, self._engine.settings.dead_max)):
+        if (yield from notify_all(self._engine.keys_of(self.queue), told, self._engine.settings.dead_max)):
             yield from self._engine.relay(self.queue)
         return len(told)
 
@@ -389,11 +391,13 @@ def _members(flow: flows.Flow | None, *, lapsed: bool = False) -> Generator[Memb
     for id, queue, target, joined in known:
         heard = flow.heard.get(id)
         if heard is None:
-            yield Member(id, queue, target, State.UNKNOWN, joined)
+            yield Member(id=id, queue=queue, task=target, state=State.UNKNOWN, joined=joined)
         elif heard.state != "excused":
-            yield Member(id, queue, target, State(heard.state), joined, ended_ms=heard.when_ms)
+            yield Member(
+                id=id, queue=queue, task=target, state=State(heard.state), joined=joined, ended_ms=heard.when_ms
+            )
         elif lapsed and not joined:
-            yield Member(id, queue, target, State.UNKNOWN, joined, reason="never came to be")
+            yield Member(id=id, queue=queue, task=target, state=State.UNKNOWN, joined=joined, reason="never came to be")
 
 
 def recent(engine: Engine, limit: int, queue: str | None = None) -> Steps[list[WorkflowRow]]:
@@ -402,6 +406,15 @@ def recent(engine: Engine, limit: int, queue: str | None = None) -> Steps[list[W
     rows: list[WorkflowRow] = []
     for name in names:
         for id, flow in (yield from flows.listed(engine.keys_of(name), limit)):
-            rows.append(WorkflowRow(id, name, _state(flow), _progress(flow), flow.began_ms, flow.ended_ms))
+            rows.append(
+                WorkflowRow(
+                    id=id,
+                    queue=name,
+                    state=_state(flow),
+                    progress=_progress(flow),
+                    began_ms=flow.began_ms,
+                    ended_ms=flow.ended_ms,
+                )
+            )
     rows.sort(key=lambda row: (row.began_ms, row.id), reverse=True)
     return rows[:limit]

@@ -25,7 +25,7 @@ from relevo.text.legible import clean
 from relevo.text.nearest import did_you_mean
 
 
-class Report(Struct, frozen=True):
+class Report(Struct, frozen=True, kw_only=True):
     """All that is shown, and the JSON output."""
 
     prefix: str
@@ -116,7 +116,15 @@ def _report(found: Catalogue, tallies: dict[str, Tally], service: str | None) ->
         else:
             warnings = [f"there is no service {where}: none was served or sent to recently; check --env and the server"]
     level = "warning" if warnings else "ok"
-    return Report(found.prefix, found.env, found.now_ms, level, warnings, shown.services, tallies)
+    return Report(
+        prefix=found.prefix,
+        env=found.env,
+        now_ms=found.now_ms,
+        level=level,
+        warnings=warnings,
+        services=shown.services,
+        tallies=tallies,
+    )
 
 
 def _draw(screen: Screen, report: Report, service: str | None) -> None:

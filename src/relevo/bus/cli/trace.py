@@ -60,12 +60,12 @@ def run(args: argparse.Namespace) -> int:
 
 def gather(app: Relevo, id: str) -> list[Span]:
     """All that is known of an operation; given a message, of the operation it is part of."""
-    found = app.trace(id)
+    found = app.conversations.trace(id)
     operations = {span.correlation for span in found}
     others = {span.correlation for span in found if id not in (span.correlation, span.conversation)}
     others |= {span.conversation for span in found if span.conversation}  # finds its messages that still wait or run
     for other in sorted(others - {id}):
-        found += [span for span in app.trace(other) if span.correlation in operations]
+        found += [span for span in app.conversations.trace(other) if span.correlation in operations]
     unique = {(span.queue, span.id, span.attempt, span.outcome, span.started_ms): span for span in found}
     return [*unique.values()]
 

@@ -158,7 +158,7 @@ def _retries(app: Relevo, view: View) -> str:
 
     view.begin("Retries")
     job = call_shaky_service.enqueue(7)
-    view.watch(app.queue().stats, lambda: job.status().has_ended, 10)
+    view.watch(app.queue().stats, lambda: job.state().has_ended, 10)
     text = job.result(1)
     view.end(f"failed twice with 503, then: {text}", well="attempt 3" in text)
     return text
@@ -169,7 +169,7 @@ def _dead_letter(app: Relevo, view: View) -> str:
 
     view.begin("Dead letter")
     job = charge_expired_card.enqueue("4242")
-    view.watch(app.queue().stats, lambda: job.status().has_ended, 10)
+    view.watch(app.queue().stats, lambda: job.state().has_ended, 10)
     try:
         job.result(1)
     except JobFailed as failed:
@@ -186,7 +186,7 @@ def _killed_worker(app: Relevo, view: View) -> float:
 
     view.begin("Killed worker")
     job = long_report.enqueue(2.0)
-    view.watch(app.queue().stats, lambda: job.status() == "running", 5)
+    view.watch(app.queue().stats, lambda: job.state() == "running", 5)
     view.found("a 2 s job is running …")
     view.watch(app.queue().stats, lambda: job.progress() is not None, 3)
     holder = job.info().worker

@@ -42,7 +42,7 @@ class JobLook(JobRow, frozen=True, kw_only=True):
     started_ms: int | None = None
 
 
-class Look(Struct, frozen=True):
+class Look(Struct, frozen=True, kw_only=True):
     """The state of an app at one moment."""
 
     app: str
@@ -101,23 +101,23 @@ def looking(app: Relevo) -> Steps[Look]:
     failures = yield from _newest(app, [one.name for one in stats if one.dead])
     which = engine(about)
     return Look(
-        app.name,
-        app.settings.env,
-        now_ms,
-        f"{which.engine} {which.version}",
-        int(about.get("used_memory", 0)),
-        int(about.get("connected_clients", 0)),
-        int(about.get("total_commands_processed", 0)),
-        [
+        app=app.name,
+        env=app.settings.env,
+        now_ms=now_ms,
+        server=f"{which.engine} {which.version}",
+        used_memory=int(about.get("used_memory", 0)),
+        clients=int(about.get("connected_clients", 0)),
+        commands=int(about.get("total_commands_processed", 0)),
+        queues=[
             QueueLook(one, None if behind.oldest_ms is None else behind.age_ms)
             for one, behind in zip(stats, lags, strict=True)
         ],
-        living,
-        lost,
-        [_job(name, one) for name, one in running.jobs],
-        failures,
-        looked_at + unseen,
-        looked_at,
+        workers=living,
+        lost_workers=lost,
+        running=[_job(name, one) for name, one in running.jobs],
+        failures=failures,
+        running_in_all=looked_at + unseen,
+        running_looked_at=looked_at,
     )
 
 

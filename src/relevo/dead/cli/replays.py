@@ -26,7 +26,7 @@ def how_far(run: Replay) -> str:
 
 def begin(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """Replay all that fit."""
-    run = Replay("")
+    run = Replay(id="")
 
     def watch(now: Replay) -> None:
         nonlocal run

@@ -49,7 +49,7 @@ async def load(desk: Desk, body: Lines) -> Did[Loaded]:
         await filing.add(line)
     await filing.flush()
     loaded = Loaded(filing.new, filing.known, filing.refused, filing.why, filing.dropped)
-    return Did(loaded, filing.new)
+    return Did(answer=loaded, count=filing.new)
 
 
 class _Filing:

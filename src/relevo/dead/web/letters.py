@@ -40,7 +40,7 @@ Part = Annotated[str, Meta(max_length=200)]
 COUNTED = 1000
 
 
-class Which(Struct, frozen=True, forbid_unknown_fields=True):
+class Which(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What dead letters have in common; all conditions must hold."""
 
     queue: QueueName = ""
@@ -197,7 +197,7 @@ async def retry(desk: Desk, body: Chosen) -> Did[Retried]:
     wanted, details = await filters(desk, body), about(body)
     watch = partial(desk.doing.tell, **details)
     count = await desk.app.dead.aretry(body.ids, all=body.all, limit=body.limit, watch=watch, **wanted)
-    return Did(Retried(count), count, details)
+    return Did(answer=Retried(count), count=count, about=details)
 
 
 @post("/dead/discard", "dead.discard", Role.ADMIN)
@@ -205,13 +205,13 @@ async def discard(desk: Desk, query: Discard, body: Chosen) -> Did[Discarded]:
     """Discard dead letters: some, those that fit, or all. They can be restored for ten minutes."""
     wanted = await filters(desk, body)
     if query.dry_run:
-        return Did(Discarded(await _how_many(desk, body, wanted), True), dry=True)
+        return Did(answer=Discarded(await _how_many(desk, body, wanted), True), dry=True)
     details = {**about(body), "undo": None if query.undo else False}
     watch = partial(desk.doing.tell, **details)
     count = await desk.app.dead.adiscard(
         body.ids, all=body.all, limit=body.limit, undo=query.undo, watch=watch, **wanted
     )
-    return Did(Discarded(count, False), count, details)
+    return Did(answer=Discarded(count, False), count=count, about=details)
 
 
 async def _how_many(desk: Desk, body: Chosen, wanted: Filters) -> int:
@@ -228,7 +228,7 @@ async def restore(desk: Desk, body: Restore) -> Did[Restored]:
     details = {"ids": body.ids and body.ids[:20], "queue": queue, "all": body.all or None}
     watch = partial(desk.doing.tell, **details)
     count = await desk.app.dead.arestore(body.ids, queue=queue, all=body.all, watch=watch)
-    return Did(Restored(count), count, details)
+    return Did(answer=Restored(count), count=count, about=details)
 
 
 @post("/dead/{id}/edit", "dead.edit")
@@ -238,7 +238,11 @@ async def edit(desk: Desk, id: str, query: OfQueue, body: Edit) -> Did[Queued]:
     refuse_hidden(body.args, body.kwargs)
     job = await desk.app.dead.aedit(id, args=body.args, kwargs=body.kwargs, queue=queue)
     changed = [name for name in ("args", "kwargs") if getattr(body, name) is not None]
-    return Did(Queued(job.id, job.queue), 1, {"id": id, "queue": job.queue, "job": job.id, "changed": changed})
+    return Did(
+        answer=Queued(job.id, job.queue),
+        count=1,
+        about={"id": id, "queue": job.queue, "job": job.id, "changed": changed},
+    )
 
 
 ROUTES = (list_all, dlq, groups, show, retry, discard, restore, edit)

@@ -97,7 +97,7 @@ async def start(desk: Desk, body: NewReplay) -> Did[Replay]:
         0,
         about(body),
     )
-    return Did(run, goes_on=True)
+    return Did(answer=run, goes_on=True)
 
 
 @get("/dead/replays", Role.OPERATOR)
@@ -117,7 +117,7 @@ async def stop(desk: Desk, id: str) -> Did[Changed]:
     """Ask the process that leads a replay to stop it after its next step."""
     if not await desk.app.dead.astop(id):
         raise conflict(f"no process leads replay {id}: there is nothing to stop")
-    return Did(Changed(True), 1, {"id": id})
+    return Did(answer=Changed(True), count=1, about={"id": id})
 
 
 @post("/dead/replays/{id}/resume", RESUME)
@@ -132,7 +132,7 @@ async def resume(desk: Desk, id: str, query: Patience) -> Did[Replay]:
         before.retried,
         {"id": id},
     )
-    return Did(run, goes_on=True)
+    return Did(answer=run, goes_on=True)
 
 
 ROUTES = (start, list_newest, show, stop, resume)

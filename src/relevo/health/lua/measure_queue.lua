@@ -63,7 +63,7 @@ local function facts_of(rows)
     local freed = waits and tonumber(redis.call('HGET', carried_key(id), 'since') or nil)
     if freed then since = math.max(since, freed + (later or 0)) end
     -- A revived job is as old as its claim says; of one that was tried before, only the start of that attempt is known.
-    local late = (waits and not freed and worker ~= 'nobody') or (worker and worker ~= 'nobody')
+    local late = (waits and not freed and worker ~= 'none') or (worker and worker ~= 'none')
     for _, value in ipairs({ id, rows[i * 2], string.format('%d', since), task, later or 0, late and 1 or 0 }) do entries[#entries + 1] = value end
   end
   return entries

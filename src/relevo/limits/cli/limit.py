@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         if args.remove:
             changed = queue.unlimit(args.tenant, task=args.task)
         else:
-            changed = app.engine.run(queue.limiting(args.tenant, args.task, **terms))
+            changed = queue.limit(args.tenant, task=args.task, **terms)
         deed, details = scope.deed("unlimit" if args.remove else "limit")
         app.audit.note(deed, via="cli", count=int(changed), **details, **terms)
         if args.json:

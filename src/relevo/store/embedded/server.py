@@ -85,7 +85,7 @@ REMOVED_COMMANDS = (
 _DATA = ("engine.json", "appendonlydir", "appendonly.aof")
 
 
-class ServerStatus(msgspec.Struct, frozen=True):
+class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the server of one data directory; `clients` does not count our own connections."""
 
     running: bool

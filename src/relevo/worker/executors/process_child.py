@@ -96,11 +96,11 @@ class Wire:
     def receive(self) -> Function | Order:
         """The next thing to do; EOFError or OSError: the parent is gone."""
         while True:
-            message = self.hear()
+            message = self.notify()
             if not isinstance(message, Pause | Stop):  # came too late: the attempt had ended
                 return message
 
-    def hear(self) -> ToChild:
+    def notify(self) -> ToChild:
         """The next word of the parent; EOFError or OSError: it is gone."""
         return read_order(self._pipe.recv_bytes())
 
@@ -109,7 +109,7 @@ class Wire:
         # A job may ask from several threads; one of them listens.
         if self._paused < number and self._is_ours and self._listening.acquire(blocking=False):
             try:
-                if self._words.poll(0) and isinstance(message := self.hear(), Pause):
+                if self._words.poll(0) and isinstance(message := self.notify(), Pause):
                     self._paused = message.number
             except (EOFError, OSError):
                 os._exit(0)  # as when we wait for an order
@@ -183,17 +183,17 @@ class _Context(JobContext, kw_only=True, eq=False):
     @classmethod
     def of(cls, order: Order, wire: Wire) -> _Context:
         return cls(
-            order.id,
-            order.queue,
-            order.function.target,
-            order.attempt,
-            order.history,
-            order.worker,
-            order.job_name,
-            order.tenant,
-            order.tags,
-            order.retries_left,
-            order.flow,
+            id=order.id,
+            queue=order.queue,
+            target=order.function.target,
+            attempt=order.attempt,
+            history=order.history,
+            worker=order.worker,
+            name=order.job_name,
+            tenant=order.tenant,
+            tags=order.tags,
+            retries_left=order.retries_left,
+            flow=order.flow,
             headers=order.headers,
             deadline_ms=order.deadline_ms,
             deadline_at=order.deadline_at,

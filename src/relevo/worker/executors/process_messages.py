@@ -51,7 +51,7 @@ class KeptAt(Struct, frozen=True):
     place: str = ""
 
 
-class Order(Struct, frozen=True, tag=True):
+class Order(Struct, frozen=True, tag=True, kw_only=True):
     """Make one attempt."""
 
     number: int

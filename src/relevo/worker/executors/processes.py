@@ -262,30 +262,30 @@ def order_of(run: Run, function: Function, number: int) -> Order:
     envelope, job = run.held.envelope, run.context
     assert envelope is not None, "a run has been read"
     return Order(
-        number,
-        function,
-        bytes(envelope.args),
-        bytes(envelope.kwargs),
-        job.id,
-        job.queue,
-        job.attempt,
-        job.history,
-        job.worker,
-        job.name,
-        job.tenant,
-        job.tags,
-        job.retries_left,
-        job.flow,
-        job.headers,
-        job.deadline_ms,
-        job.deadline_at,
-        run.task.engine.settings.max_payload if run.result_ttl > 0 or run.passes else None,
-        run.held.token,
-        _kept_at(run),
-        run.task.engine.telemetry.carried(run.span)
+        number=number,
+        function=function,
+        args=bytes(envelope.args),
+        kwargs=bytes(envelope.kwargs),
+        id=job.id,
+        queue=job.queue,
+        attempt=job.attempt,
+        history=job.history,
+        worker=job.worker,
+        job_name=job.name,
+        tenant=job.tenant,
+        tags=job.tags,
+        retries_left=job.retries_left,
+        flow=job.flow,
+        headers=job.headers,
+        deadline_ms=job.deadline_ms,
+        deadline_at=job.deadline_at,
+        result_max=run.task.engine.settings.max_payload if run.result_ttl > 0 or run.passes else None,
+        token=run.held.token,
+        kept_at=_kept_at(run),
+        traceparent=run.task.engine.telemetry.carried(run.span)
         if run.span is not None and run.task.engine.telemetry is not None
         else "",
-        run.task.executor == "loop",
+        on_loop=run.task.executor == "loop",
     )
 
 

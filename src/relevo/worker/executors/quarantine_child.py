@@ -39,7 +39,7 @@ class _Attempts:
         """Receive messages until the parent is gone. Runs in its own thread."""
         while True:
             try:
-                message = self._wire.hear()
+                message = self._wire.notify()
             except (EOFError, OSError):
                 os._exit(0)
             self._loop.call_soon_threadsafe(self._heed, message)
@@ -48,10 +48,10 @@ class _Attempts:
         match message:
             case Function():
                 self._wire.send(prepare(message))
-            case Order(number, on_loop=True):
+            case Order(number=number, on_loop=True):
                 made = self._run_on_loop(message)
                 self._tasks[number] = self._loop.create_task(made, context=contextvars.copy_context())
-            case Order(number):
+            case Order(number=number):
                 thread = threading.Thread(target=self._run_in_thread, args=(message,), daemon=True)
                 self._threads[number] = thread
                 thread.start()

@@ -5,7 +5,7 @@ local function bring_back(id, record, body, name)
   if name ~= '' then redis.call('HSETNX', names, name, id) end
   -- Tokens continue from the last life, so that an old holder cannot settle this one.
   local token = tonumber(string.match(record, '^{"token":(%d+),') or 0) + 1
-  redis.call('HSET', claims, id, string.format('%d', token) .. ' nobody ' .. string.format('%d', now))
+  redis.call('HSET', claims, id, string.format('%d', token) .. ' none ' .. string.format('%d', now))
   local edges = string.match(record, '^{"token":%d+,"edges":"([^"]*)"')
   if edges then
     redis.call('HSET', waiters, id, edges)

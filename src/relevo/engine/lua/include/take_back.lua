@@ -3,7 +3,7 @@
 local function take_back(id, lease_text)
   -- A claim that is missing or unreadable must not stop the caller half-way.
   local token, rest = string.match(redis.call('HGET', claims, id) or '', '^(%d+)( %S+ %d+.*)$')
-  if not token then token, rest = 0, ' nobody 0' end
+  if not token then token, rest = 0, ' none 0' end
   local claim = string.format('%d', token + 1) .. rest
   redis.call('HSET', claims, id, claim)
   redis.call('ZADD', running, lease_text, id)

@@ -56,7 +56,7 @@ local function hear(child, parent, number, state, policy, index, input)
   if policy ~= string.lower(policy) then
     if not last then return nil end
     policy = string.lower(policy)
-    if state == 'lapsed' then state, is_open, is_bad = 'excused', 0, 0 end -- as if nobody had announced it
+    if state == 'lapsed' then state, is_open, is_bad = 'excused', 0, 0 end -- as if it had not been announced
   end
   if not is_open then is_open, is_bad = weigh(state, policy) end
   if policy == 'n' then state = COUNTED[state] or state end
