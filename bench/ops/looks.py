@@ -51,17 +51,17 @@ def looks(full: Full) -> list[Look]:
     app = full.app
     dead = app.dead
     (newest, *_) = dead.list(limit=1)
-    (largest, *_) = dead.groups(limit=1)
+    (largest, *_) = dead.error_groups(limit=1)
     far = dead.page(limit=100).after
     return [
         Look("health", app.health, 50.0),
         Look("health of a queue's numbers alone", app.queue().stats),
         Look("page of 50 dead letters", lambda: dead.list(limit=50), 100.0),
         Look("the next page", lambda: dead.page(limit=50, after=far), 100.0),
-        Look("page of one group", lambda: dead.list(group=largest.fingerprint, limit=50), 100.0),
+        Look("page of one group", lambda: dead.list(error_group=largest.fingerprint, limit=50), 100.0),
         Look("page of the last hour", lambda: dead.list(since="1h", limit=50), 100.0),
         Look("page of one tenant", lambda: dead.list(tenant="tenant_7", limit=50), 100.0),
-        Look("groups of dead letters", dead.groups, 100.0),
+        Look("groups of dead letters", dead.error_groups, 100.0),
         Look("one dead letter", lambda: dead.show(newest.id), 100.0),
         Look("page of ready jobs", lambda: app.queue().jobs("ready", limit=50), 100.0),
         Look("page of scheduled jobs", lambda: app.queue().jobs("scheduled", limit=50), 100.0),

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -24,6 +25,7 @@ from django.test import override_settings
 
 from relevo.django import app as site_app
 from relevo.django.discovery import discover
+from relevo.django.outbox.models import OutboxJob
 from relevo.django.site_app import SiteApp
 from tests.conftest import PATIENT
 from tests.leaks import leaks, remove
@@ -43,8 +45,19 @@ def databases() -> Iterator[None]:
 @pytest.fixture
 def shop(server: Server) -> Iterator[SiteApp]:
     """The project's app on the test server, under a name of this test's own; it must leave nothing behind."""
+    yield from _site(server)
+
+
+@pytest.fixture
+def outbox(server: Server) -> Iterator[SiteApp]:
+    """The same with its outbox on."""
+    yield from _site(server, outbox=True)
+    assert not OutboxJob.objects.exists()
+
+
+def _site(server: Server, **settings: Any) -> Iterator[SiteApp]:
     name = f"t{uuid4().hex[:12]}"
-    with override_settings(RELEVO={"name": name, "env": "test", **PATIENT}, REDIS_URL=server.url):
+    with override_settings(RELEVO={"name": name, "env": "test", **PATIENT, **settings}, REDIS_URL=server.url):
         discover()
         yield site_app
         site_app.close()

@@ -145,7 +145,7 @@ def test_a_send_is_noted_once_and_only_if_it_is_stored_for_a_task(desk: Desk) ->
         return send(desk.keys, id, BODY, Place(100), lease_ms=LEASE_MS, tracked=Tracked(TASK, TTL_MS), **more)
 
     for _ in range(2):
-        assert desk.run(sending(new_id(), must_be_served="charge")) == ("nobody", "")
+        assert desk.run(sending(new_id(), must_be_served="charge")) == ("unserved", "")
         assert known(desk) == []
     call = sending(id := new_id())
     desk.run(call)

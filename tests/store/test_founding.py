@@ -229,7 +229,7 @@ def test_plain_members_whose_maker_died_before_the_founding_are_cancelled(desk: 
     relayed(desk)
     assert [state_of(desk, id) for id in ids] == ["cancelled", "cancelled"]
     record = desk.run(look(desk.keys, ids[0])).record
-    assert "died before all of it was in place" in record.story.attempts[0].message
+    assert "died before all of it was stored" in record.story.attempts[0].message
     assert founding(desk, flow, ids[0] + MEMBERS) == (0, False)
     desk.run(start_members(desk.keys, ids[0] + MEMBERS))
     assert (desk.claim(5), outbox(desk)) == ([], {})

@@ -84,7 +84,7 @@ def test_a_gate_that_is_never_opened_cancels_the_jobs_behind_it(desk: Desk) -> N
     assert [state_of(desk, id) for id in ids] == ["cancelled", "cancelled"]
     assert outbox(desk) == {}
     record = desk.run(look(desk.keys, ids[0])).record
-    assert "died before all of it was in place" in record.story.attempts[0].message
+    assert "died before all of it was stored" in record.story.attempts[0].message
     assert relayed(desk) == 0
 
 

@@ -202,8 +202,8 @@ def test_a_paused_queue_takes_messages_and_hands_out_none(desk: Desk) -> None:
 def test_without_workers_a_message_is_unserved_and_nothing_is_written(desk: Desk) -> None:
     before = everything(desk)
     call = sending(desk, must_be_served="charge", name=NAME, tracked=Tracked("t", 1000), waiter=INBOX, timeout_ms=1000)
-    assert desk.run(call) == ("nobody", "")
-    assert desk.run(repeated(call)) == ("nobody", "")
+    assert desk.run(call) == ("unserved", "")
+    assert desk.run(repeated(call)) == ("unserved", "")
     assert everything(desk) == before == {}
 
 
@@ -211,7 +211,7 @@ def test_only_actions_that_a_worker_serves_are_stored(desk: Desk) -> None:
     assert desk.run(serve(desk.keys, worker("w0"), knows(), {})) == 1, "a queue of callbacks has workers and no offers"
     serving(desk, "w1", "refund")
     for odd in ("charge", "@w1", "refund ", "REFUND", "refund.x"):
-        assert desk.run(sending(desk, must_be_served=odd)) == ("nobody", ""), odd
+        assert desk.run(sending(desk, must_be_served=odd)) == ("unserved", ""), odd
     id = sent(desk, must_be_served="refund")
     assert desk.drain() == [id]
 
@@ -229,7 +229,7 @@ def test_an_action_is_unserved_when_its_last_worker_left_or_its_lease_is_over(de
         serving(desk, "new", "charge")
         sent(desk, must_be_served="refund")
         desk.advance(SERVE_MS // 2 + 1)
-    assert desk.run(sending(desk, must_be_served="refund")) == ("nobody", "")
+    assert desk.run(sending(desk, must_be_served="refund")) == ("unserved", "")
     sent(desk, must_be_served="charge")
     serving(desk, "old", "refund")
     sent(desk, must_be_served="refund")
@@ -240,7 +240,7 @@ def test_an_action_is_unserved_when_its_last_worker_left_or_its_lease_is_over(de
 def test_a_malformed_offer_is_ignored(desk: Desk, garbage: bytes) -> None:
     serving(desk, "w1", "refund")
     desk.ask("HSET", "offers", "charge", garbage)
-    assert desk.run(sending(desk, must_be_served="charge")) == ("nobody", "")
+    assert desk.run(sending(desk, must_be_served="charge")) == ("unserved", "")
 
 
 # --- again: the reply was lost and the call is repeated
@@ -430,7 +430,7 @@ def test_data_beside_a_message_has_an_end_until_it_is_sent_and_ends_with_it(desk
     desk.run(next(lay_beside(desk.keys, id, b"{}")))  # and now its sender is killed
     assert has_an_end(), "from birth"
     desk.run(lay_beside(desk.keys, id, b'{"cents":990}'))
-    assert desk.run(sending(desk, id, must_be_served="charge", is_claimed=True)) == ("nobody", "")
+    assert desk.run(sending(desk, id, must_be_served="charge", is_claimed=True)) == ("unserved", "")
     assert has_an_end(), "it was not sent"
     sent(desk, id, is_claimed=True)
     assert desk.ask("PTTL", f"carried:{id}") == -1, "as long as it takes"

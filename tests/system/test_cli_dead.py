@@ -61,20 +61,20 @@ def dead(
 
 def test_groups_are_shown_the_largest_first_and_retried(dead: Shell) -> None:
     bury(dead.app, "no stock for 1", "no stock for 2", "TimeoutError")
-    found = dead("groups", "--json").json
+    found = dead("error-groups", "--json").json
     assert [group["count"] for group in found] == [2, 1]
     assert found[0]["tasks"] == ["shop.charge"]
-    lines = dead("groups").out.splitlines()
+    lines = dead("error-groups").out.splitlines()
     head = "GROUP COUNT LAST HOUR TREND PERMANENT FIRST LAST TASKS TENANTS ERROR"
     assert " ".join(lines[0].split()) == head
     assert lines[1].split()[:4] == [found[0]["fingerprint"], "2", "2", "new"]
     assert lines[-1] == "3 dead letters of 2 kinds"
-    assert dead("groups", "--queue", "mials", code=2).err
-    (row,) = dead("list", "--group", found[1]["fingerprint"], "--json").json
+    assert dead("error-groups", "--queue", "mials", code=2).err
+    (row,) = dead("list", "--error-group", found[1]["fingerprint"], "--json").json
     assert row["reason"] == "TimeoutError"
     group = found[0]["fingerprint"]
-    assert dead("retry", "--all", "--group", group, "--yes").out == "retried 2 dead letters\n"
-    assert dead.deeds() == [("dead.retry", 2, {"all": True, "group": group})]
+    assert dead("retry", "--all", "--error-group", group, "--yes").out == "retried 2 dead letters\n"
+    assert dead.deeds() == [("dead.retry", 2, {"all": True, "error_group": group})]
 
 
 def test_permanent_and_transient_letters_are_marked(dead: Shell) -> None:
@@ -83,18 +83,18 @@ def test_permanent_and_transient_letters_are_marked(dead: Shell) -> None:
     assert "  PERMANENT  " in head
     assert [" yes " in row for row in rows] == [False, True]
     for words, id, permanent in (("--transient", second, ""), ("--permanent", first, "yes")):
-        (group,) = dead("groups", words, "--json").json
-        assert dead("list", "--group", group["fingerprint"], "--json").json[0]["id"] == id
+        (group,) = dead("error-groups", words, "--json").json
+        assert dead("list", "--error-group", group["fingerprint"], "--json").json[0]["id"] == id
         assert group["permanent"] is bool(permanent)
-        fifth = dead("groups", words).out.splitlines()[1].split()[4]
+        fifth = dead("error-groups", words).out.splitlines()[1].split()[4]
         assert fifth == "yes" if permanent else re.fullmatch(r"\d+s", fifth)
 
 
 def test_ids_are_whole_on_eighty_columns(dead: Shell, server: Server) -> None:
     """Else they cannot be copied."""
     (id,) = bury(dead.app, "a reason that is rather long, as reasons of banks are, so that it does not fit into a line")
-    group = dead.app.dead.groups()[0].fingerprint
-    for words, whole in (("list", id), ("groups", group)):
+    group = dead.app.dead.error_groups()[0].fingerprint
+    for words, whole in (("list", id), ("error-groups", group)):
         lines = plain(on_terminal("dead", words, "--name", dead.app.name, url=server.url).out)
         assert max(map(len, lines)) <= 80
         assert lines[1].split()[0] == whole
@@ -175,7 +175,7 @@ def test_lists_are_filtered_and_go_on(dead: Shell) -> None:
     for words, says in (
         ("--since yester-day", "a time such as"),
         ("--since 24", "how long ago"),
-        ("--group x", "fing"),
+        ("--error-group x", "fing"),
     ):
         assert says in dead("list", *words.split(), code=2).err
 

@@ -137,9 +137,9 @@ def test_dead_letters_are_found_by_each_filter(site: Site) -> None:
     assert set(site.dead(error="valueerror: ")) == {value, other}
     assert site.dead(error="nothing like it") == site.dead(queue="no such queue") == []
     group = site.app.dead.show(key).fingerprint
-    assert site.dead(group=group) == [key]
-    assert site.dead(group=group, queue="mail") == []
-    assert site.dead(group="0" * 16) == []
+    assert site.dead(error_group=group) == [key]
+    assert site.dead(error_group=group, queue="mail") == []
+    assert site.dead(error_group="0" * 16) == []
 
 
 def test_dead_letters_are_found_by_the_time_of_their_death(server: Server, app_factory: AppFactory) -> None:
@@ -223,12 +223,12 @@ def test_a_page_costs_the_same_of_2_000_and_of_10_000_dead_letters(app: Relevo, 
             "first": app.dead.page,
             "far": partial(app.dead.page, after=middle),
             "one queue": partial(app.dead.page, queue="q3", after=middle),
-            "group": partial(app.dead.page, group=group),
-            "groups": app.dead.groups,
+            "group": partial(app.dead.page, error_group=group),
+            "error groups": app.dead.error_groups,
         }
         costs.append({name: _commands_of(server, look) for name, look in looks.items()})
-    assert len(app.dead.groups()) == 40
-    assert sum(one.count for one in app.dead.groups()) == 10_000
+    assert len(app.dead.error_groups()) == 40
+    assert sum(one.count for one in app.dead.error_groups()) == 10_000
     few, many = costs
     assert all(many[name] <= few[name] * 1.5 + 50 for name in many), costs  # a binary search has some more steps
     for number in range(5):  # faster than key by key, after the test
@@ -259,7 +259,7 @@ def test_dead_letters_with_one_fingerprint_are_one_error_group(site: Site) -> No
         site.step.enqueue(number, error="KeyError")
     site.other.using(queue="q0").enqueue(1)
     drained(site.app, queues=["default", "q0", "q1"])
-    first, second, third = site.app.dead.groups()
+    first, second, third = site.app.dead.error_groups()
     assert (first.count, first.reason, first.permanent, first.trend) == (6, "retries_exhausted", False, "new")
     assert (first.queues, first.tasks, first.recent, first.before) == (("q0", "q1"), ("step",), 6, 0)
     assert set(first.tenants) == {"t0", "t1"}
@@ -267,11 +267,13 @@ def test_dead_letters_with_one_fingerprint_are_one_error_group(site: Site) -> No
     assert (second.count, second.permanent, second.error[:9]) == (3, True, "KeyError:")
     assert (third.count, third.tasks, third.tenants) == (1, ("other",), ())
     assert 0 < first.first_ms <= first.last_ms
-    assert site.app.dead.groups(limit=1) == [first]
-    assert [group.count for group in site.app.dead.groups("q0")] == [3, 1]
-    assert site.app.dead.groups("no such queue") == []
-    assert [group for group in (first, second, third) if group.permanent] == site.app.dead.groups(permanent=True)
-    assert [group for group in (first, second, third) if not group.permanent] == site.app.dead.groups(permanent=False)
+    assert site.app.dead.error_groups(limit=1) == [first]
+    assert [group.count for group in site.app.dead.error_groups("q0")] == [3, 1]
+    assert site.app.dead.error_groups("no such queue") == []
+    assert [group for group in (first, second, third) if group.permanent] == site.app.dead.error_groups(permanent=True)
+    assert [group for group in (first, second, third) if not group.permanent] == site.app.dead.error_groups(
+        permanent=False
+    )
 
 
 def test_a_job_that_dies_again_after_a_retry_is_no_new_error_group(server: Server, app_factory: AppFactory) -> None:
@@ -279,12 +281,12 @@ def test_a_job_that_dies_again_after_a_retry_is_no_new_error_group(server: Serve
     site = Site(times.app)
     site.step.enqueue(1)
     drained(times.app)
-    assert [one.trend for one in site.app.dead.groups()] == ["new"]
+    assert [one.trend for one in site.app.dead.error_groups()] == ["new"]
     times.move(3 * HOUR)
-    assert [one.trend for one in site.app.dead.groups()] == ["quiet"]
+    assert [one.trend for one in site.app.dead.error_groups()] == ["quiet"]
     assert site.app.dead.retry(all=True) == 1
     drained(times.app)
-    (again,) = site.app.dead.groups()
+    (again,) = site.app.dead.error_groups()
     assert (again.trend, again.recent, again.before) == ("rising", 1, 0)
     assert again.last_ms - again.first_ms >= 3 * HOUR
 
@@ -298,7 +300,7 @@ def test_dead_letters_are_retried_by_filter(site: Site) -> None:
     drained(site.app, threads=1)  # they die in their order
     site.good.update(range(6))
     assert site.app.dead.retry(error="no 3") == 1
-    assert site.app.dead.retry(group=site.app.dead.show(ids[0]).fingerprint, limit=2) == 2
+    assert site.app.dead.retry(error_group=site.app.dead.show(ids[0]).fingerprint, limit=2) == 2
     assert set(site.dead()) == {ids[2], *keys}, "the oldest went"
     assert site.app.dead.retry(permanent=False) == 1
     assert site.app.dead.retry(task="step", queue="mail") == 0
@@ -318,15 +320,15 @@ def test_dead_letters_are_retried_by_filter(site: Site) -> None:
         ("dead.retry(tsk='step')", "did you mean 'task'"),
         ("dead.retry(all=True, rate='1/s')", r"app.dead.replay\(rate="),
         ("dead.list(colour='red')", "no filter 'colour'"),
-        ("dead.list(group='abc')", "fingerprint"),
+        ("dead.list(error_group='abc')", "fingerprint"),
         ("dead.list(since='24')", "how long ago"),
         ("dead.retry(all=True, limit=0)", "limit: a whole number"),
         ("dead.page(after='nonsense')", "after: the `after` of a page"),
         ("dead.page(after=5)", "after: the `after` of a page"),
         ("dead.page(after='9' * 5000 + '-1m7gsn00yr40stbqaaw9-mails')", "after: the `after` of a page"),
-        ("dead.groups(limit=0)", "1 to 1000"),
-        ("dead.groups(5)", "queue"),
-        ("dead.groups(permanent='no')", "permanent: True or False"),
+        ("dead.error_groups(limit=0)", "1 to 1000"),
+        ("dead.error_groups(5)", "queue"),
+        ("dead.error_groups(permanent='no')", "permanent: True or False"),
         ("dead.restore()", "all=True"),
         ("dead.restore('x')", "a list of ids"),
         ("dead.restore(['0' * 20], all=True)", "not both"),
@@ -358,7 +360,7 @@ def test_a_dead_letter_is_run_with_other_arguments_as_a_new_job(site: Site) -> N
     assert (origin.replaced_by, info.origin) == (new.id, job.id)
     assert (info.args, info.kwargs, info.name, info.tenant, info.priority) == ([2], {}, "step-1", "acme", 7)
     assert (origin.state, origin.args, origin.reason) == (State.DEAD, [1], "retries_exhausted")
-    assert (site.dead(), site.app.dead.groups()) == ([], []), "it is settled"
+    assert (site.dead(), site.app.dead.error_groups()) == ([], []), "it is settled"
     assert (site.app.dead.retry([job.id]), job.retry()) == (0, False)
     with pytest.raises(UnknownJob, match="it was retried or edited"):
         site.app.dead.edit(job.id, args=[3])
@@ -435,9 +437,9 @@ def test_discarded_dead_letters_are_restored_by_undo(site: Site) -> None:
     jobs = [site.step.using(queue=f"q{number % 2}").enqueue(number) for number in range(4)]
     drained(site.app, queues=["q0", "q1"])
     before = site.app.dead.list()
-    group = site.app.dead.groups()
+    group = site.app.dead.error_groups()
     assert site.app.dead.discard(all=True) == 4
-    assert (site.dead(), site.app.dead.groups()) == ([], [])
+    assert (site.dead(), site.app.dead.error_groups()) == ([], [])
     with pytest.raises(UnknownJob):
         site.app.dead.show(jobs[0].id)
     assert site.app.dead.restore([jobs[0].id]) == 1
@@ -446,7 +448,7 @@ def test_discarded_dead_letters_are_restored_by_undo(site: Site) -> None:
     assert site.app.dead.restore(all=True) == 1
     assert site.app.dead.restore(all=True) == 0
     assert {row.id for row in before} == set(site.dead())
-    assert [one.count for one in site.app.dead.groups()] == [one.count for one in group]
+    assert [one.count for one in site.app.dead.error_groups()] == [one.count for one in group]
     site.good.update(range(4))
     assert site.app.dead.retry(all=True) == 4
     assert site.app.dead.discard(all=True, undo=False) == 0
@@ -493,7 +495,7 @@ def test_exported_dead_letters_are_imported_and_run_by_another_app(site: Site, a
     assert there.app.dead.load(lines) == Imported(5, 0)
     assert there.app.dead.load(iter(lines + lines)) == Imported(0, 10), "the same dead letter twice is one"
     assert there.app.dead.list() == site.app.dead.list()
-    assert there.app.dead.groups()[0].count == 5
+    assert there.app.dead.error_groups()[0].count == 5
     there.good.update(range(5))
     assert there.app.dead.retry(all=True) == 5
     drained(there.app, queues=["q0", "q1"])
@@ -520,7 +522,7 @@ def test_an_import_files_no_death_in_the_future(site: Site) -> None:
     assert {row.id for row in rows} == set(ids) and rows[-1].id == ids[0]
     assert all(earliest <= (row.ended_ms or 0) <= latest for row in rows[:2])
     assert all(earliest <= (site.app.dead.show(row.id).ended_ms or 0) <= latest for row in rows[:2])
-    assert site.app.dead.groups()[0].last_ms <= latest
+    assert site.app.dead.error_groups()[0].last_ms <= latest
     assert site.app.dead.discard(all=True) == 3
 
 

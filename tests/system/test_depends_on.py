@@ -361,7 +361,7 @@ def test_a_job_whose_program_died_half_way_never_runs_and_ends(app: Relevo, step
         kit.clock.move("11m")
         kit.drain()
         assert job.state() is State.CANCELLED
-        assert "died before all of it was in place" in job.info().attempts[0].message
+        assert "died before all of it was stored" in job.info().attempts[0].message
         # One that never came to be has not gone well: what depends on it does not run.
         assert grandchild.state() is State.CANCELLED
         assert steps.runs == [1]

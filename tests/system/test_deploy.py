@@ -234,7 +234,7 @@ async def test_services_can_talk_to_each_other_and_no_more(shipped: Shipped) -> 
             await aeventually(is_listed, what=f"the worker of {app.name} is known")
         with pytest.raises(ServerRefused, match=r"ACL|can't run this command|can't access"):
             await ingestion.engine.arun(Call([b"KEYS", b"*"]))
-        for look in ("status", "health", "top --once", "dead list", "dead groups", "limits", "trace t", "audit"):
+        for look in ("status", "health", "top --once", "dead list", "dead error-groups", "limits", "trace t", "audit"):
             words = (*look.split(), "--name", "ingestion", "--env", "prod")
             seen = await asyncio.to_thread(relevo, *words, url=shipped.url("monitor"))
             assert (seen.code, seen.err) == (0, ""), look

@@ -41,7 +41,7 @@ async def test_credentials_in_arguments_logs_and_errors_are_shown_nowhere(
         f"job {job.id} --logs --json",
         f"dead show {job.id}",
         "dead list",
-        "dead groups",
+        "dead error-groups",
     ):
         shown[line] = relevo(*line.split(), *words, url=server.url, RELEVO_MASK="card").out
     shown["top"] = relevo("top", "--once", *words, url=server.url).out
@@ -51,7 +51,7 @@ async def test_credentials_in_arguments_logs_and_errors_are_shown_nowhere(
                 for path in (
                     f"/jobs/{job.id}",
                     "/dead",
-                    "/dead/groups",
+                    "/dead/error-groups",
                     f"/dead/{job.id}",
                     "/queues/default/jobs?state=dead",
                 ):

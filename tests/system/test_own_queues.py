@@ -77,7 +77,7 @@ def test_queues_pauses_and_metrics_are_those_of_the_apps_own_services(shop: Rele
 
 def test_operations_on_all_dead_letters_leave_those_of_other_apps(server: Server, shop: Relevo, other: Relevo) -> None:
     assert [one.queue for one in shop.dead.list()] == ["default"]
-    assert sum(one.count for one in shop.dead.groups()) == 1
+    assert sum(one.count for one in shop.dead.error_groups()) == 1
     assert shop.dead.retry(all=True) == 1
     drained(shop)
     assert shop.dead.discard(all=True) == 1

@@ -182,7 +182,7 @@ def test_dead_letters_of_a_pool_are_listed_shown_and_discarded_as_those_of_queue
     shown = app.dead.show(letter)
     assert shown.attempts[0].error == "TimeoutError"
     assert (shown.name, shown.kwargs) == ("vm-1", {"ip": [None], "size": 7})
-    with pytest.raises(JobError, match="retry it, and update what is known of it"):
+    with pytest.raises(JobError, match="retry it, and update its metadata"):
         app.dead.edit(letter, args=[1])
     with pytest.raises(JobError, match="relevo dead retry"):
         app.job(letter).retry()

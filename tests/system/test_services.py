@@ -460,7 +460,7 @@ async def test_a_request_cancelled_by_an_operator_is_a_fault(bus: Relevo) -> Non
 async def test_without_a_worker_a_request_fails_and_nothing_is_written(bus: Relevo) -> None:
     me = bus.service("me")
     for _ in range(3):
-        with pytest.raises(NoResponders, match=r"nobody serves a\.b.*a:actions.*wait=True"):
+        with pytest.raises(NoResponders, match=r"no worker serves a\.b.*a:actions.*wait=True"):
             await me.arequest("a.b", {"n": 1}, conversation="t1", tenant="acme", timeout=60)
         with pytest.raises(NoResponders):
             me.request("a.b", timeout=60)
@@ -480,7 +480,7 @@ async def test_an_action_that_the_worker_does_not_have_has_no_responders(bus: Re
     bus.service("a").action("b")(here)
     async with answering(bus):
         for type in ("a.c", "a.b.c", "a.B", "x.b"):
-            with pytest.raises(NoResponders, match=f"nobody serves {type}".replace(".", r"\.")):
+            with pytest.raises(NoResponders, match=f"no worker serves {type}".replace(".", r"\.")):
                 await bus.service("me").arequest(type, timeout=60)
         assert await bus.service("me").arequest("a.b") == "here"
 

@@ -298,20 +298,30 @@ def test_discarding_dead_letters_is_a_dry_run_by_default_and_can_be_undone(desk:
 
 def test_dead_letters_are_found_by_group_and_filters(desk: Desk) -> None:
     with desk("operator") as here:
-        (group,) = here.ask("/dead/groups")
-        assert here.ask(f"/dead/groups?permanent={str(group['permanent']).lower()}") == [group]
-        assert here.ask(f"/dead/groups?permanent={str(not group['permanent']).lower()}") == []
+        (group,) = here.ask("/dead/error-groups")
+        assert here.ask(f"/dead/error-groups?permanent={str(group['permanent']).lower()}") == [group]
+        assert here.ask(f"/dead/error-groups?permanent={str(not group['permanent']).lower()}") == []
         assert (group["count"], group["error"], group["tasks"]) == (1, "ValueError: no such invoice", ["charge"])
-        alike = {"queue": "default", "task": "charge", "reason": "retries_exhausted", "group": group["fingerprint"]}
+        alike = {
+            "queue": "default",
+            "task": "charge",
+            "reason": "retries_exhausted",
+            "error_group": group["fingerprint"],
+        }
         found = here.ask("/dead", **alike, came_from="running", permanent="false", since="1h", text="4111-dead")
         assert [one["id"] for one in found["items"]] == [desk.data.dead] and found["next"] is None
         for other in ("task=double", "tenant=acme", "until=1h", "permanent=true"):
             assert here.ask(f"/dead?{other}")["items"] == []
         assert here.ask("/dead", since="2020-01-01T00:00:00Z")["items"]
-        for wrong in ({"since": "yesterday"}, {"since": "2020-01-01T00:00:00"}, {"group": "x"}, {"queue": "mials"}):
+        for wrong in (
+            {"since": "yesterday"},
+            {"since": "2020-01-01T00:00:00"},
+            {"error_group": "x"},
+            {"queue": "mials"},
+        ):
             assert here.get("/api/v1/dead", params=wrong).status_code in (404, 422), wrong
-        assert here.do("/dead/retry", body={"group": group["fingerprint"], "text": "4111"}) == {"retried": 1}
-    assert desk.app.audit.list()[0].about == {"group": group["fingerprint"], "text": "***"}
+        assert here.do("/dead/retry", body={"error_group": group["fingerprint"], "text": "4111"}) == {"retried": 1}
+    assert desk.app.audit.list()[0].about == {"error_group": group["fingerprint"], "text": "***"}
 
 
 def test_a_dead_letter_runs_with_other_arguments(desk: Desk) -> None:

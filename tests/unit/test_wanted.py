@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from relevo.dead.groups import trend
+from relevo.dead.error_groups import trend
 from relevo.dead.replay import SILENT_MS, Canary, Replay
 from relevo.dead.wanted import Wanted, fits, wanted_of
 from relevo.engine.job import Attempt, Record, State, Story, read_envelope
@@ -84,7 +84,7 @@ def test_times_are_absolute_or_relative(given: Any, ms: int) -> None:
     [
         ({"taks": "x"}, "did you mean 'task'"),
         ({"task": 5}, "task: the name of a task is needed, found 5"),
-        ({"group": "abc"}, "group: a fingerprint of 16 hex digits"),
+        ({"error_group": "abc"}, "error_group: a fingerprint of 16 hex digits"),
         ({"permanent": "yes"}, "permanent: True or False"),
         ({"since": "24"}, "since .a datetime, or how long ago."),
         ({"since": datetime(2026, 1, 1)}, "with a time zone"),
@@ -101,7 +101,7 @@ def test_a_wrong_condition_is_refused_with_the_reason(filters: Any, says: str) -
     [
         (Wanted(), True, True),
         (Wanted(queue="mail"), True, True),
-        (Wanted(group="0" * 16), True, False),
+        (Wanted(error_group="0" * 16), True, False),
         (Wanted(since_ms=1), True, False),
         (Wanted(permanent=False), False, False),
         (Wanted(text="x"), False, False),

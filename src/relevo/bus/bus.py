@@ -1,4 +1,4 @@
-"""What the services of one app share: their actions, their subscriptions, and the bound on requests under way."""
+"""What the services of one app share: actions, subscriptions, and the limit of requests that wait for answers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ log = logging.getLogger("relevo.bus")
 
 
 class Bus:
-    """Made with its app; opens nothing."""
+    """Created with its app; opens no connection."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         #: type (`embedding.generate_batch`) -> its handler
         self.actions: dict[str, Task[..., Any]] = {}
-        #: what handlers name as their `on_failure`, actions or tasks: it runs where the message failed
+        #: actions and tasks that handlers name as `on_failure`: they run where the message failed
         self._failure_handlers: set[str] = set()
         #: queue of a subscription -> its handler
         self.subscriptions: dict[str, Subscribed] = {}
@@ -45,7 +45,7 @@ class Bus:
         self._background: set[asyncio.Task[Any]] = set()
 
     def _renew(self) -> None:
-        """What belongs to one process: a forked child has its own."""
+        """Reset what belongs to one process: a forked child has its own."""
         self._pid = os.getpid()
         #: the worker that runs in this process
         self.worker = ""
@@ -55,12 +55,12 @@ class Bus:
             weakref.WeakKeyDictionary()
         )
         self._last_slots: tuple[weakref.ref[asyncio.AbstractEventLoop], asyncio.Semaphore] | None = None
-        #: (service, type) -> what is the same in all requests that say nothing of themselves
+        #: (service, type) -> a request without options, which others are copied from
         self.templates: dict[tuple[str, str], Outgoing] = {}
 
     @property
     def instance(self) -> str:
-        """This process, as messages name their sender."""
+        """The id of this process, as messages name their sender."""
         if self._pid != os.getpid():
             self._renew()
         if not self._own_instance:
@@ -69,7 +69,7 @@ class Bus:
 
     # actions
     def add_action(self, type: str, task: Task[..., Any]) -> None:
-        """Know the handler of an action."""
+        """Register the handler of an action."""
         before = self.actions.get(type)
         if before is not None and _name(before) != _name(task):
             raise ConfigurationError(f"two handlers for {type!r}: an action has one")
@@ -77,13 +77,13 @@ class Bus:
         self._failure_handlers.add(task.options.on_failure or "")
 
     def handler(self, queue: str, target: str) -> Task[..., Any] | None:
-        """Who handles a message of this type in a queue of the bus. Nothing else can be called there."""
+        """The handler of a message of this type in a queue of the bus. Nothing else can be called there."""
         if target in self._failure_handlers:
             return self.actions.get(target) or self._engine.tasks.get(target)
         if ":notifications:" in queue:
             subscribed = self.subscribed(queue)
             return None if subscribed is None else subscribed.task
-        # Who may write to the queue of one service only must not reach another through it.
+        # A sender with access to one service's queue only must not reach another service through it.
         is_its_own = queue.partition(":")[0] == target.partition(".")[0]
         return self.actions.get(target) if is_its_own else None
 
@@ -98,7 +98,7 @@ class Bus:
 
     @property
     def failure_handlers(self) -> frozenset[str]:
-        """Targets that are called when a message was given up."""
+        """Targets that are called for dead-lettered messages."""
         return frozenset(self._failure_handlers - {""})
 
     def handlers(self) -> list[Task[..., Any]]:
@@ -106,7 +106,7 @@ class Bus:
         return [*self.actions.values(), *(one.task for one in self.subscriptions.values() if one.task is not None)]
 
     def add_subscription(self, subscribed: Subscribed) -> None:
-        """Know the handler of a subscription."""
+        """Register the handler of a subscription."""
         before = self.subscriptions.get(subscribed.queue)
         if before is not None and _name(before.task) != _name(subscribed.task):
             raise ConfigurationError(f"two handlers for the subscription {subscribed.queue!r}: it has one")
@@ -115,7 +115,7 @@ class Bus:
             self._failure_handlers.add(subscribed.task.options.on_failure or "")
 
     def queues(self, worker: str) -> list[str]:
-        """What a worker of this app serves for its services; `worker`: of broadcasts, each instance has a queue."""
+        """The queues that a worker of this app serves for its services; each worker has its own for broadcasts."""
         named: list[str] = []
         for service, context in self.served:
             if self.actions_of(service):
@@ -125,7 +125,7 @@ class Bus:
     # requests under way
     @property
     def slots(self) -> threading.BoundedSemaphore:
-        """How many requests threads may have under way."""
+        """Limits the requests of threads that wait for answers."""
         if self._slots is None:
             self._slots = threading.BoundedSemaphore(self._engine.settings.max_requests)
         return self._slots
@@ -142,7 +142,7 @@ class Bus:
         return slots
 
     def in_background(self, plan: Plan[Any]) -> None:
-        """Carry a plan out on the running event loop without waiting for it. What fails is told, no more."""
+        """Run a plan on the running event loop without waiting for it. Failures are only logged."""
         task = asyncio.ensure_future(self._engine.client.arun(plan, patience=0))
         self._background.add(task)
         task.add_done_callback(self._background_done)

@@ -1,9 +1,9 @@
-"""Callbacks: a message whose end is handled by an action of its sender, whoever of the sender's processes lives then.
+"""Callbacks: the end of a message is handled by an action of its sender, in any live process of the sender.
 
-The callback is a job in the sender's own `callbacks` queue. It is stored first, waiting, with a letter that is due at
-its deadline; then the message is sent with an edge that leads back to it. The first of the two that comes lets the job
-go, and hearing the other changes nothing. So it is settled once, it survives every process, and there is no list to
-listen on for each message. If the sender dies between the two steps, the deadline is what the callback is told.
+The callback is a job in the sender's own `callbacks` queue. It is stored first, as waiting, with an outbox message that
+is due at its deadline; then the message is sent with an edge that leads back to it. The first of the two releases the
+job, and the other has no effect. So the callback is settled once, it survives every process, and no list has to be read
+for each message. If the sender dies between the two steps, the callback gets a timeout.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relevo.bus")
 
-#: Between what a report begins with and its signature. No JSON holds it.
+#: Separates the beginning of a report from its signature. It cannot occur in JSON.
 _PARTED = b"\x1e"
 
 
 class Callbacks(Struct, frozen=True, kw_only=True):
-    """What a sender wants to be called with."""
+    """The callbacks that a sender asks for."""
 
     service: str
     context: tuple[str, ...]
@@ -48,7 +48,7 @@ class Callbacks(Struct, frozen=True, kw_only=True):
     on_timeout: str | None = None
     on_progress: str | None = None
     timeout: float
-    #: What the handlers are given along.
+    #: The `context` that the handlers get.
     given: Any = None
     sticky: bool = False
 
@@ -66,7 +66,7 @@ class Callbacks(Struct, frozen=True, kw_only=True):
 
 
 def sending(engine: Engine, message: Outgoing, wanted: Callbacks | None) -> Generator[Call[Any], Any, str]:
-    """Send a message, after its callback if it has one: the id under which it is known."""
+    """Send a message, after storing its callback if it has one. Returns its id, or that of its first sending."""
     waiter, headers = "", message.headers
     if wanted is not None:
         callback = engine.new_id()
@@ -81,7 +81,7 @@ def sending(engine: Engine, message: Outgoing, wanted: Callbacks | None) -> Gene
     if is_claimed:
         yield from lay_beside(keys, message.id, message.data)
     deadline_ms, left_ms = yield from message.timed(engine, message.timeout)
-    said, owner = yield send(
+    outcome, owner = yield send(
         keys,
         message.id,
         message.body(engine, headers, deadline_ms),
@@ -94,7 +94,7 @@ def sending(engine: Engine, message: Outgoing, wanted: Callbacks | None) -> Gene
         tracked=tracked_by(engine, message.headers),
         is_claimed=is_claimed,
     )
-    if said == "taken":
+    if outcome == "taken":
         if is_claimed:
             yield take_away(keys, message.id)
         return str(owner)
@@ -150,7 +150,7 @@ def _promise(engine: Engine, message: Outgoing, wanted: Callbacks, id: str) -> G
 
 
 def _worker(engine: Engine) -> str:
-    """The worker of this process, to which a sticky callback comes back."""
+    """The worker of this process, which a sticky callback prefers."""
     job = running.get()
     worker = job.worker if job is not None and job.worker else engine.part(Bus).worker
     if not worker:
@@ -162,10 +162,10 @@ def _worker(engine: Engine) -> str:
 
 
 def reporting(engine: Engine, job: JobContext, value: Any) -> Generator[Call[Any], Any, bool]:
-    """Tell the callback of the message that is being worked on how it stands: whether it still waits."""
+    """Report progress to the callback of the message being handled. Returns whether the callback still waits."""
     headers = job.headers
     if headers is None:
-        raise BusError(f"job {job.id} is no message: there is nobody to report to")
+        raise BusError(f"job {job.id} is no message of the bus, so it has no sender to report to")
     raw = encoded(value, what="report", limit=engine.settings.max_payload)
     if not headers.callback:
         return False
@@ -177,16 +177,16 @@ def reporting(engine: Engine, job: JobContext, value: Any) -> Generator[Call[Any
     known, _, signature = known.partition(_PARTED)
     id, body, signer = engine.new_id(), known + raw + b"}]", queue.signer
     if signer is not None:
-        # Else it would be signed for whoever wrote it there.
+        # Without this check, text that another program wrote there would be signed.
         bears = signature.decode(errors="replace")
         if error := signer.verify("template", headers.callback, known, bears, service=signer.owner):
             log.error("%s: nothing is reported to callback %s: %s", job.target, headers.callback, error)
             return False
         body += signer.signature_field("report", id, body, service=job.target.partition(".")[0])
-    told: bool = yield report(queue, headers.callback, id, body + b"}")
-    return told
+    is_queued: bool = yield report(queue, headers.callback, id, body + b"}")
+    return is_queued
 
 
 def is_final(headers: Headers, args: tuple[Any, ...]) -> bool:
-    """Whether a callback with these arguments is the last word about its message."""
+    """Whether a callback with these arguments is the last one of its message."""
     return headers.intent == "callback" and bool(args) and not (isinstance(args[0], Reply) and not args[0].is_final)

@@ -1,4 +1,4 @@
-"""Whether a message may be handled: its reply is signed, it is in time, and its answer goes to its sender."""
+"""Checks of a message before it is handled: a signed reply, its deadline, and an answer that goes to its sender."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLOCKS_MS = 1_000
 
 
 def refusal(engine: Engine, bus: Bus, queue: str, held: Held, now_ms: int) -> Happened | None:
-    """What happens to it instead; None: it may be handled. No process is notified of a refused one."""
+    """The outcome of a message that is refused; None: it may be handled. No process is notified of a refused one."""
     envelope = held.envelope
     assert envelope is not None
     headers, proof = envelope.headers, envelope.proof or _NO_PROOF
@@ -38,7 +38,7 @@ def refusal(engine: Engine, bus: Bus, queue: str, held: Held, now_ms: int) -> Ha
     if engine.keyring and headers.intent == "callback" and envelope.takes == "taken":
         error = _verify_reply(engine.keyring, envelope, headers, proof)
         if error == _NO_ANSWER and proof.until_ms is not None:
-            # The server notes the deadline and cannot sign it: this worker's clock decides.
+            # The server cannot sign the deadline: this worker's clock decides.
             if proof.until_ms - now_ms > CLOCKS_MS:
                 return _wait(proof.until_ms - now_ms, attempt)
         elif error:
@@ -57,7 +57,7 @@ def refusal(engine: Engine, bus: Bus, queue: str, held: Held, now_ms: int) -> Ha
 
 _NO_PROOF = Proof()
 #: A reply without a signature, because there was no answer in time.
-_NO_ANSWER = "it says that there was no answer in time"
+_NO_ANSWER = "it claims that there was no answer in time"
 
 
 def _saying(attempt: Attempt, message: str) -> Attempt:
@@ -91,7 +91,7 @@ def _verify_reply(keyring: Keyring, envelope: Envelope, headers: Headers, proof:
         return _NO_ANSWER
     signer = signer_at(keyring, proof.answers)
     if signer is None:
-        return "the callback does not say whose answer it takes"
+        return "the callback does not name the queue of its message"
     return verify_end(signer, headers.causation, end.status, bytes(end.result), end.error, end.signature)
 
 
@@ -107,5 +107,5 @@ def _wrong_address(prefix: str, env: str, reply_to: str, source: str, intent: st
     if address.kind != kinds.get(intent, ""):
         return f"{address.kind} are not where a {intent} is answered"
     if address.service != source:
-        return f"it belongs to {address.service}, and the message says that it is from {source or 'nobody'}"
+        return f"it belongs to {address.service}, but the message names {source or 'no service'} as its sender"
     return ""

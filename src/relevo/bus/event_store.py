@@ -1,7 +1,7 @@
-"""Events: published to all who subscribed to their topic, and delivered even if the publisher dies.
+"""Events: published to all subscriptions to their topic, and delivered even if the publisher dies.
 
-Publishing writes one letter into the outbox of the bus. It is the publisher's for two seconds, who delivers it right
-away; if nobody reports it as delivered by then, whoever looks after the bus next does it.
+Publishing writes one message into the outbox of the bus, leased to the publisher for two seconds. The publisher
+delivers it at once; if it is not reported as delivered by then, any worker that relays the bus delivers it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.text.names import parse
 
-#: How a letter begins that says that a subscription ended; see bus/lua/include/subscription.lua.
+#: First line of an outbox message about a subscription that ended; see bus/lua/include/subscription.lua.
 CLOSED = b"closed\n"
 #: Jobs of such a queue that one call removes.
 REMOVED = 100
-#: Sums of a queue that outlive it.
+#: Counters of a queue that outlive it.
 _KEPT = ("done", "dead", "expired", "cleaned")
 #: Entries that are looked at, in each of a few places, to find the oldest job of a queue.
 LOOKED_AT = 10
@@ -47,25 +47,25 @@ def publish(
     tracked: Tracked = NO_CONVERSATION,
     log: Log = NO_LOG,
 ) -> Call[Event]:
-    """Write an event down for all who subscribed to its topic. It is the caller's to deliver for two seconds.
+    """Store an event for all subscriptions to its topic. Its delivery is leased to the caller for two seconds.
 
-    `body` is that of its jobs, JSON without the closing brace. With nobody to tell, nothing is written.
+    `body` is that of its jobs, JSON without the closing brace. Without a subscription, nothing is written.
     """
     script = bus.script("bus/publish_event")
 
     def decode(reply: list[bytes]) -> Event:
         at_ms, *to = reply
-        if not to:  # an earlier try was carried out, and delivered
+        if not to:  # an earlier try was stored and delivered
             return Event(id, topic, int(at_ms), body, (), place, tracked)
         return Event(id, topic, int(at_ms), body, recipients(to[0]), place, tracked, log)
 
-    said, logged = terms(place, tracked, log), int(bool(log.queue))
-    args: list[Argument] = [check_topic(topic), id, said, logged, RESERVED_MS, CLOSE_MS, body]
+    details, logged = terms(place, tracked, log), int(bool(log.queue))
+    args: list[Argument] = [check_topic(topic), id, details, logged, RESERVED_MS, CLOSE_MS, body]
     return Call(args, decode, script, bus.of(script), numbered=True, timed=True)
 
 
 def deliver_event(bus: QueueKeys, keys_of: KeysOf, event: Event) -> Generator[Call[Any], Any, None]:
-    """Deliver an event that was just published, and report it. If this fails, somebody else will do it."""
+    """Deliver an event that was just published, and report it. If this fails, a worker delivers it."""
     if event.is_wanted:
         yield from deliver_events(keys_of, [event])
         yield finish(bus, [letter_id(event.id)])
@@ -89,15 +89,15 @@ def publish_and_deliver(
 
 
 def finish(bus: QueueKeys, letters: Sequence[str]) -> Call[int]:
-    """Report letters as delivered, and take no others: when the next one is due, 0 if there is none."""
+    """Report outbox messages as delivered and take no others. Returns when the next one is due, 0 if there is none."""
     script = bus.script("engine/take_outbox")
     return Call([RESERVED_MS, 0, 0, *letters], lambda reply: reply[3], script, bus.of(script))
 
 
 class Relayed(Struct, frozen=True):
-    """What came of looking after the bus."""
+    """The result of relaying the bus."""
 
-    #: Letters that were delivered.
+    #: Outbox messages that were delivered.
     delivered: int
     #: When the next one is due, 0 if there is none; and what time it is.
     next_ms: int
@@ -113,7 +113,7 @@ def relay_events(bus: QueueKeys, keys_of: KeysOf, dead_max: int) -> Generator[Ca
         if not taken.ids:
             return Relayed(delivered, taken.next_ms, taken.now_ms)
         letters = list(zip(taken.ids, taken.texts, strict=True))
-        # Events first: what they bring into a queue that is closed shall not stay there.
+        # Events first: those that reach a closed queue are then removed with it.
         events = [(id, text) for id, text in letters if not text.startswith(CLOSED)]
         finished, onward = yield from deliver(keys_of, bus, events, dead_max)
         for id, text in letters:
@@ -127,7 +127,7 @@ def relay_events(bus: QueueKeys, keys_of: KeysOf, dead_max: int) -> Generator[Ca
 
 
 def close(queue: QueueKeys, since_ms: int) -> Call[tuple[int, int, dict[str, int]]]:
-    """Remove jobs of a queue that nobody serves any more: how many, how many are left; if none, its counters."""
+    """Remove jobs of a queue without a subscription: how many, how many are left; if none, its counters."""
     script = queue.script("bus/close_subscription")
 
     def decode(reply: list[Any]) -> tuple[int, int, dict[str, int]]:
@@ -138,7 +138,7 @@ def close(queue: QueueKeys, since_ms: int) -> Call[tuple[int, int, dict[str, int
 
 
 def _count_in(bus: QueueKeys, totals: Mapping[str, int], swept: int) -> Generator[Call[Any], Any, None]:
-    """Keep the sums of a queue that is no more."""
+    """Add the counters of a removed queue to those of the bus."""
     counted = {"created": totals.get("enqueued", 0), "swept": swept, **{name: totals.get(name, 0) for name in _KEPT}}
     for name, count in counted.items():
         if count:
@@ -147,7 +147,7 @@ def _count_in(bus: QueueKeys, totals: Mapping[str, int], swept: int) -> Generato
 
 
 def _clear_up(bus: QueueKeys, keys_of: KeysOf, queue: str, since_ms: int) -> Generator[Call[Any], Any, bool]:
-    """Empty the queue of a subscription that ended: whether that is done. What still runs is waited for."""
+    """Empty the queue of a subscription that ended. Returns whether it is empty: running jobs are waited for."""
     try:
         keys = keys_of(queue)
         if parse(queue, prefix=False, env=False).kind != "notifications":
@@ -155,7 +155,7 @@ def _clear_up(bus: QueueKeys, keys_of: KeysOf, queue: str, since_ms: int) -> Gen
     except ConfigurationError:
         return True
     if (yield Call([b"HEXISTS", bus.key("subscriptions"), queue])):
-        return True  # somebody subscribed again, and goes on where it ended
+        return True  # there is a new subscription, which continues with this queue
     swept, removed, totals = 0, REMOVED, dict[str, int]()
     while removed == REMOVED:
         removed, left, totals = yield close(keys, since_ms)
@@ -163,7 +163,7 @@ def _clear_up(bus: QueueKeys, keys_of: KeysOf, queue: str, since_ms: int) -> Gen
     if left:
         return False
     yield from _count_in(bus, totals, swept)
-    if not (yield Call([b"HEXISTS", bus.key("subscriptions"), queue])):  # else somebody came back meanwhile
+    if not (yield Call([b"HEXISTS", bus.key("subscriptions"), queue])):  # no new subscription since
         yield Call([b"ZREM", bus.key("queues"), queue])
     return True
 

@@ -1,8 +1,8 @@
 """Events: published by one service, and handled once by every service that subscribed.
 
-A subscription is a queue of the subscriber's own. Workers register those of their code when they start and renew them
-while they live. Publishing writes the event down once and carries it to every queue; if the publisher dies meanwhile,
-any worker carries it on.
+A subscription has a queue of its own. Workers register the subscriptions of their code when they start, and renew them
+while they live. Publishing stores the event once and then delivers it to every queue; if the publisher dies in between,
+any worker continues.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("relevo.bus")
 
-#: A subscription is not given up sooner than this: workers say every ten seconds that they serve it.
+#: Least time after which a subscription may be removed: workers renew it every ten seconds.
 LEAST_INACTIVE_MS = 60_000
 
 
 class Subscribed(Struct, frozen=True, kw_only=True):
-    """A subscription of a service of this app, and who handles its events."""
+    """A subscription of a service of this app, and the handler of its events."""
 
     service: str
     pattern: str
@@ -68,7 +68,7 @@ class Subscribed(Struct, frozen=True, kw_only=True):
         retention: Duration,
         inactive_after: Duration,
     ) -> Subscribed:
-        """A subscription as `@svc.on(…)` names it."""
+        """A subscription from the options of `@svc.on(…)`, checked."""
         if broadcast not in (True, False) or not isinstance(broadcast, bool):
             raise OptionError(f"broadcast: True or False is needed, found {broadcast!r:.80}")
         if discard not in ("old", "new"):
@@ -87,11 +87,11 @@ class Subscribed(Struct, frozen=True, kw_only=True):
         )
 
     def queue_for(self, worker: str) -> str:
-        """Where a worker finds its events: all of the service's share one queue, but a broadcast comes to each."""
+        """The queue that a worker reads: one for all workers of the service, or of a broadcast, one for each."""
         return queue_of(self.service, (worker,), "notifications", self.pattern) if self.broadcast else self.queue
 
     def registered(self, worker: str) -> Subscription:
-        """As the bus keeps it."""
+        """As the bus stores it."""
         return Subscription(
             pattern=self.pattern,
             service=self.service,
@@ -123,14 +123,14 @@ def _inactive_ms(given: Duration) -> int:
 
 
 def log_of(service: str, keep: Duration | None) -> Log:
-    """Where a service's events are kept for those who want to hear them again, if they are."""
+    """The log that keeps a service's events for catch-up; NO_LOG without `keep_events`."""
     return NO_LOG if keep is None else Log(queue_of(service, (), "notifications"), _ms(keep, "keep_events"))
 
 
 def publishing(
     engine: Engine, service: str, topic: str, data: Any, options: Sending, kept: Log
 ) -> Generator[Call[Any], Any, Event]:
-    """Publish an event of a service: it is written down, and will be delivered by whoever can."""
+    """Publish an event of a service: it is stored, and will be delivered even if this process dies."""
     if not isinstance(topic, str):
         raise OptionError(f"topic: text such as 'document_processed' is needed, found {topic!r:.80}")
     type = check_topic(f"{service}.{topic}")
@@ -150,18 +150,18 @@ def publishing(
 
 
 def delivering(engine: Engine, event: Event) -> Generator[Call[Any], Any, None]:
-    """Carry an event that was published to its subscriptions. If this fails, a worker will do it."""
+    """Deliver an event that was published to its subscriptions. If this fails, a worker does it."""
     yield from track(engine, event.tracked, *(to.queue for to in event.to))
     yield from deliver_event(engine.bus_keys, engine.keys_of, event)
 
 
 def catching_up(engine: Engine, subscribed: Subscribed, since: Duration | datetime) -> Generator[Call[Any], Any, int]:
-    """Put what a log holds since a time into a subscription's queue once more, as new events: how many."""
+    """Store the events of a log since a time in a subscription's queue, as new events. Returns how many."""
     service = subscribed.pattern.partition(".")[0]
     if subscribed.broadcast:
-        raise OptionError("catch_up: a broadcast is for those who were there; it is not heard again")
+        raise OptionError("catch_up: events of a broadcast are not repeated, since its queues end with their processes")
     if service in ("*", ">"):
-        raise OptionError(f"catch_up: {subscribed.pattern!r} names no service, and a log is of one")
+        raise OptionError(f"catch_up: {subscribed.pattern!r} names no service, and each log belongs to one")
     if isinstance(since, datetime):
         if since.tzinfo is None:
             raise OptionError(f"since: {since!r} has no time zone; use datetime.now(UTC) or add tzinfo")
@@ -189,14 +189,14 @@ def catching_up(engine: Engine, subscribed: Subscribed, since: Duration | dateti
 
 
 def _again(engine: Engine, logged: Logged, now_ms: int, to: Recipient) -> Event | None:
-    """An event of a log as a new one, with the headers of the old: it may be handled although the old one was."""
+    """A logged event as a new one with the same headers, so that it is handled although the first one was."""
     signer = engine.keys_of(to.queue).signer
     envelope = readable(logged.body)
     if envelope is None or envelope.headers is None:
-        log.error("%s: an entry of the log is no event, and is left out: %.100r", logged.topic, logged.body)
+        log.error("%s: skipped an entry of the log that is no event: %.100r", logged.topic, logged.body)
         return None
     if signer is not None and (error := verify_body(signer, logged.id, logged.body, envelope)):
-        log.error("%s: event %s of the log is left out: %s", logged.topic, logged.id, error)
+        log.error("%s: skipped event %s of the log: %s", logged.topic, logged.id, error)
         return None
     id = engine.new_id()
     place = Place(envelope.priority, envelope.tenant, envelope.weight)

@@ -1,4 +1,4 @@
-"""Messages of the bus in their queues: sent, promised a callback, reported on the way."""
+"""Messages of the bus in their queues: sending, callbacks and progress reports."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from relevo.engine.push import KEEP_MS
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 
-#: Data that travels beside its message is forgotten if the message does not follow.
+#: TTL of data stored beside a message that is never sent.
 UNSENT_MS = 600_000
 
 
 class Place(Struct, frozen=True, gc=False):
-    """Where a message stands among others."""
+    """What orders a message among others in its queue."""
 
     priority: int
     #: The tenant.
@@ -28,25 +28,25 @@ class Place(Struct, frozen=True, gc=False):
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """What of it stands in a body."""
+        """Its fields in a body."""
         # msgspec leaves out a float only if it is the very default, and most messages have none
         weighed = {} if self.weight == 1.0 else {"weight": self.weight}
         return {"priority": self.priority, "tenant": self.tenant, **weighed}
 
 
 class Tracked(Struct, frozen=True, gc=False):
-    """On behalf of which conversation something is made, and how long that is known."""
+    """The conversation that something is made in, and how long the list of what it made is kept."""
 
     conversation: str = ""
     ttl_ms: int = 0
 
 
 class Name(Struct, frozen=True, gc=False):
-    """The same name is the same message, for a time."""
+    """A name that only one message has for a time (`idempotency_key`)."""
 
     name: str = ""
     hold_ms: int = 0
-    #: Free again once nothing is left of the message: it failed, and may be tried again.
+    #: Free again when nothing is left of the message, which is so after a failure.
     until_failed: bool = False
 
 
@@ -69,8 +69,8 @@ def send(
     tracked: Tracked = NO_CONVERSATION,
     is_claimed: bool = False,
 ) -> Call[tuple[str, str]]:
-    """Store a message whose body lacks its closing brace: 'stored', 'nobody', 'gone' (it was stored and has ended), or
-    'taken' and whose name it is.
+    """Store a message whose body lacks its closing brace: 'stored', 'unserved', 'gone' (it was stored and has ended),
+    or 'taken' and the id that has its name.
     """
     script = queue.script("bus/send_message")
     return Call(
@@ -106,7 +106,7 @@ class Asked(Struct, frozen=True, gc=False):
     """A plain request."""
 
     id: str
-    #: What somebody must serve; '': it waits for whoever comes.
+    #: The action that a live worker must serve; '': the request waits for one.
     action: str
     place: Place
     timeout_ms: int
@@ -117,7 +117,7 @@ class Asked(Struct, frozen=True, gc=False):
 def ask(
     queue: QueueKeys, inbox: bytes, requests: Sequence[Asked], before: str = "", *, lease_ms: int
 ) -> Call[list[int]]:
-    """Store plain requests of one process: for each 1, 0 if nobody serves it, 2 if it was carried out and has ended."""
+    """Store plain requests of one process: for each 1, 0 if no worker serves it, 2 if it was stored and has ended."""
     script = queue.script("bus/send_requests")
     args: list[Argument] = [lease_ms, KEEP_MS, inbox]
     for one in requests:

@@ -1,4 +1,4 @@
-"""From a call to a message: its id, its queue, its headers and its body."""
+"""From a call to a message: its id, queue, headers and body."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from relevo.text.nearest import did_you_mean
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
 
-#: The same idempotency key is the same message for ten minutes.
+#: Ten minutes: the same idempotency key means the same message for so long.
 HOLD_MS = 600_000
 
 
@@ -44,7 +44,7 @@ class Outgoing(Struct, frozen=True, kw_only=True):
     place: Place
     #: Its data as JSON.
     data: bytes
-    #: Seconds until it is worth no more; None: no limit.
+    #: Seconds until it is no longer worth starting; None: no limit.
     timeout: float | None
     name: Name
     #: Options of the job that its sender chose: retries, how long its result is kept, …
@@ -119,7 +119,7 @@ def outgoing(
     name = Name()
     if options.idempotency_key:
         owner = ":".join(quote(part, safe="") for part in (source, tenant, options.idempotency_key))
-        # The answer to a request is kept for whoever asks again; one that failed left none, and is tried anew.
+        # The result of a request is kept for repeated requests; a failed one left none, and runs again.
         name = Name(f"{type}:{owner}", HOLD_MS, intent == "request")
     return Outgoing(
         id=id,
@@ -136,8 +136,8 @@ def outgoing(
 
 
 def like_the_last(engine: Engine, source: str, type: str, data: Any, timeout: float) -> Outgoing:
-    """A request that says nothing of itself and inherits nothing: only its id and its data differ from the last one."""
-    parts_of(type)  # refuses what is none
+    """A request without options or inherited headers: only its id and data differ from the last one of its type."""
+    parts_of(type)  # refuses an invalid type
     known = engine.part(Bus).templates.get((source, type))
     instance = engine.part(Bus).instance
     address = responses(engine.settings.prefix, engine.settings.env, source, instance)
@@ -145,7 +145,7 @@ def like_the_last(engine: Engine, source: str, type: str, data: Any, timeout: fl
         plain = outgoing(engine, source, type, {}, Sending(), intent="request", passes=True, retries=0)
         plain = msgspec.structs.replace(plain, headers=with_reply_to(plain.headers, address))
         known = msgspec.structs.replace(plain, head=plain.template(engine))
-        if len(engine.part(Bus).templates) > 1000:  # types come from the program, not from outside; but who knows
+        if len(engine.part(Bus).templates) > 1000:  # types come from the program, but may be made from input
             engine.part(Bus).templates.clear()
         engine.part(Bus).templates[source, type] = known
     raw = encoded_object(data, what=type, limit=engine.settings.max_payload)
@@ -166,29 +166,29 @@ def like_the_last(engine: Engine, source: str, type: str, data: Any, timeout: fl
 
 @lru_cache(maxsize=256)
 def responses(prefix: str, env: str, service: str, instance: str) -> str:
-    """The address of a process' inbox: all answers to it come there."""
+    """The address of a process' inbox, which gets all answers to its requests."""
     return str(Address(prefix, env, service, (), "responses", (instance,)))
 
 
 def inherited(engine: Engine, source: str, options: Sending, intent: Intent) -> tuple[str, Headers]:
-    """The tenant and the headers of a message: what was options, else as the message that is being worked on."""
+    """The tenant and headers of a message: its own options, else those of the message being handled."""
     job = running.get()
     instance = job.worker if job is not None else engine.part(Bus).instance
     parent = job.message if job is not None else None
     tenant, headers = headers_of(options, parent, intent=intent, source=source, instance=instance)
     if engine.telemetry is not None and options.traceparent is None:
         traceparent, tracestate = engine.telemetry.here()
-        if traceparent:  # the span in which it is sent, instead of that in which the one before was
+        if traceparent:  # the span in which it is sent, not that of the message being handled
             headers = msgspec.structs.replace(headers, traceparent=traceparent, tracestate=tracestate)
     return tenant, headers
 
 
 def place_of(engine: Engine, options: Sending, tenant: str, tier: str) -> Place:
-    """Where a message of this tenant stands: the tier is its share."""
+    """The place of a message of this tenant: the tier is its share."""
     tiers = engine.settings.tiers
     if options.tier and options.tier not in tiers:
         raise OptionError(f"tier: none of {', '.join(tiers)}, found {tier!r}{did_you_mean(tier, tiers)}")
-    # One that was inherited may be unknown here: it is named where other settings hold, or was renamed meanwhile.
+    # An inherited tier may be unknown here: the sender has other settings, or the tier was renamed.
     return Place(options.priority, tenant, tiers.get(tier, 1.0), tier)
 
 
@@ -202,16 +202,16 @@ def tracked_by(engine: Engine, headers: Headers) -> Tracked:
 
 
 def track(engine: Engine, tracked: Tracked, *queues: str) -> Generator[Call[Any], Any, None]:
-    """Note where things are made on behalf of a conversation, so that they are found without looking everywhere.
+    """Note the queues in which a conversation makes jobs, before they are made, to find them without a search.
 
-    Before they are made. Losing the note loses nothing: each queue knows what it holds for a conversation.
+    A lost note loses nothing: each queue lists what it holds of a conversation.
     """
     if tracked.conversation and queues:
         yield enlist(engine.bus_keys.own("made", tracked.conversation), queues, tracked.ttl_ms)
 
 
 def time_left(timeout: Duration, type: str) -> float:
-    """Seconds for a request: what was options, but no more than is left for the request that is being worked on."""
+    """Seconds for a request: its timeout, but no more than is left of the request that is being handled."""
     limit = seconds(timeout, what="timeout")
     if limit <= 0:
         raise OptionError(f"timeout: more than 0 seconds is needed, found {timeout!r:.80}")
@@ -225,5 +225,5 @@ def time_left(timeout: Duration, type: str) -> float:
 
 
 def with_reply_to(headers: Headers, address: str, callback: str = "") -> Headers:
-    """The headers of a message whose end somebody waits for."""
+    """The same headers with the address of the reply."""
     return msgspec.structs.replace(headers, reply_to=address, callback=callback)

@@ -1,8 +1,8 @@
 """Requests: a message and its answer, on one connection per process however many are under way.
 
-The request is a job; whoever waits for it leaves the name of its process' inbox with it, in the step that stores it.
-The step that ends the job tells the inbox. So there is no key for a request and none for its answer, and if the asking
-process dies nobody is told and nothing stays. An answer that comes while the connection is away is kept for a moment.
+A request is a job. The step that stores it also stores the name of the sender's inbox, and the step that ends it
+publishes the answer there. There is no key for a request and none for its answer, so nothing stays if the sender dies.
+An answer that comes while the sender's connection is broken is kept for a moment.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Request:
         self._sent = True
         record = await engine.client.ask(self._keys, asked, left, partial(ask, lease_ms=engine.lease_ms))
         if record is None:
-            raise self._nobody()
+            raise self._no_responders()
         return record
 
     def _body(self, deadline_ms: int | None) -> bytes:
@@ -202,11 +202,11 @@ class Request:
             return message.body(engine, with_reply_to(message.headers, address), deadline_ms)
         return message.body(engine, deadline_ms=deadline_ms)
 
-    def _nobody(self) -> NoResponders:
+    def _no_responders(self) -> NoResponders:
         self._sent = False
         message = self.message
         return NoResponders(
-            f"nobody serves {message.type}: no worker with this action is alive on {message.queue}. Start one, or "
+            f"no worker serves {message.type}: none with this action is alive on {message.queue}. Start one, or "
             "ask with wait=True to let the request wait for it"
         )
 
@@ -227,7 +227,7 @@ class Request:
         yield from track(engine, tracked_by(engine, message.headers), message.queue)
         deadline_ms, left_ms = yield from message.timed(engine, self._left())
         self._sent = True
-        said, owner = yield send(
+        outcome, owner = yield send(
             queue,
             id,
             self._body(deadline_ms),
@@ -240,14 +240,14 @@ class Request:
             tracked=tracked_by(engine, message.headers),
             is_claimed=is_claimed,
         )
-        if said in ("nobody", "taken") and is_claimed:
+        if outcome in ("unserved", "taken") and is_claimed:
             yield take_away(queue, id)
-        if said == "nobody":
-            raise self._nobody()
-        if said == "taken":
+        if outcome == "unserved":
+            raise self._no_responders()
+        if outcome == "taken":
             self._sent = False
             raise _Taken(owner)
-        return None if said == "gone" else True
+        return None if outcome == "gone" else True
 
     def _answer(self, record: Record) -> Any:
         type = self.message.type
@@ -304,13 +304,13 @@ class Request:
             f"within {self.message.timeout:g} s. Is the service down? Else raise `max_requests`"
         )
 
-    # a request that nobody waits for any more is not worth running
+    # A request whose sender has stopped waiting need not run.
     def _cancelling(self) -> Generator[Call[Any], Any, None]:
         message = self.message
-        said = ["unknown"]
+        outcomes = ["unknown"]
         if self._sent:
-            said, _ = yield cancel(self._keys, [(message.id, 0, "")], self._engine.settings.dead_max)
-        if said == ["unknown"] and message.is_claimed(self._engine):
+            outcomes, _ = yield cancel(self._keys, [(message.id, 0, "")], self._engine.settings.dead_max)
+        if outcomes == ["unknown"] and message.is_claimed(self._engine):
             yield take_away(self._keys, message.id)
 
     def _is_to_be_cancelled(self) -> bool:

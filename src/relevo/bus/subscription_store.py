@@ -22,7 +22,7 @@ from relevo.store.plan import Argument, Call
 from relevo.text.names import parse
 
 Discard = Literal["old", "new"]
-Said = Literal["new", "renewed", "changed", "refused"]
+Renewal = Literal["new", "renewed", "changed", "refused"]
 
 WEEK_MS = 7 * 86_400_000
 #: A sweep reads every subscription; with so many that takes the server some milliseconds.
@@ -76,7 +76,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
 _read = msgspec.json.Decoder(Subscription).decode
 
 
-def subscribe(bus: QueueKeys, subscriptions: Sequence[Subscription]) -> Call[list[Said]]:
+def subscribe(bus: QueueKeys, subscriptions: Sequence[Subscription]) -> Call[list[Renewal]]:
     """Register or renew subscriptions, all in one call: returns the outcome of each. 'refused': there are too many."""
     script = bus.script("bus/renew_subscriptions")
     args: list[Argument] = [MOST, LISTED_MS]

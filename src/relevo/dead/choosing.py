@@ -59,8 +59,8 @@ def refuse_everything(all: bool, wanted: Wanted, what_to_do: str = "Say") -> Non
     """Require all=True to act on all dead letters, of all queues or of one: a forgotten filter must not select them."""
     if not all and wanted.is_anything:
         raise OptionError(
-            f"which dead letters? {what_to_do} what they have in common (group=, error=, task=, …), or all=True; all "
-            "of a queue are queue= and all=True"
+            f"which dead letters? {what_to_do} what they have in common (error_group=, error=, task=, …), or all=True; "
+            "all of a queue are queue= and all=True"
         )
 
 

@@ -18,7 +18,6 @@ from relevo.engine.revival import Ended, reviving
 from relevo.errors import JobError, OptionError, ServerRefused
 from relevo.pools import store as pools
 from relevo.store.plan import Ahead, Call, Steps
-from relevo.text.names import is_pool_name, pool_of
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
@@ -45,8 +44,8 @@ class Revival:
         back = 0
         ended: list[Ended] = []
         for letter in some:
-            if is_pool_name(letter.queue):
-                back += yield from self._entity(engine, letter)
+            if letter.pool is not None:
+                back += yield from self._entity(engine, letter, letter.pool)
             elif (body := (yield from self._body(engine, letter))) is not None:
                 ended.append(Ended(letter.queue, letter.id, body, letter.record.ended_ms, letter.at_ms))
         for one, revival in zip(ended, (yield from reviving(engine, ended)), strict=True):
@@ -64,11 +63,10 @@ class Revival:
             self._refuse(letter.id, str(error))
             return None
 
-    def _entity(self, engine: Engine, letter: Letter) -> Generator[Call[Any], Any, int]:
+    def _entity(self, engine: Engine, letter: Letter, pool: str) -> Generator[Call[Any], Any, int]:
         body = pools.body_of(letter.record)
         if body is None:
             return self._refuse(letter.id, _no_entity(letter, "its metadata is unreadable"))
-        pool = pool_of(letter.queue)
         yield from engine.list_pool(pool)
         code: int = yield pools.come_back(engine.keys_of(letter.queue), letter.id, letter.record, body)
         if code == -2:

@@ -16,7 +16,6 @@ from relevo.engine.revival import refusal
 from relevo.engine.signed_bodies import verify_body
 from relevo.errors import JobError, OptionError, PayloadError, PayloadTooLarge, UnknownJob
 from relevo.store.plan import Steps
-from relevo.text.names import is_pool_name
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
@@ -34,7 +33,7 @@ def editing(engine: Engine, id: str, args: Any, kwargs: Any, queue: str | None) 
         raise OptionError(f"{id} is a dead letter in several queues ({where}): pass queue=")
     letter = found[0]
     old = letter.envelope
-    if is_pool_name(letter.queue):
+    if letter.pool is not None:
         raise JobError(f"{id} is an entity of a pool, which has no arguments: retry it, and update its metadata")
     if old is None:
         raise JobError(refusal(id, "its body is unreadable"))

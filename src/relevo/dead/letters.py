@@ -1,4 +1,4 @@
-"""`app.dead`: the dead letters of an app in the hands of its operators."""
+"""`app.dead`: lists, retries, edits, discards, exports and imports the dead letters of an app."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from relevo.dead import replay_store as replays
 from relevo.dead.choosing import Watch, check_limit, checked, named
 from relevo.dead.deeds import discarding, restoring, retrying
 from relevo.dead.editing import editing
+from relevo.dead.error_groups import ErrorGroup, grouping
 from relevo.dead.export import Export, Imported, loading
-from relevo.dead.groups import Group, grouping
 from relevo.dead.paging import LOOKED_AT, DeadPage, DeadRow, paging
 from relevo.dead.replay import SILENT_MS, Replay
 from relevo.dead.replaying import Leading, Watcher, find, stopping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 Rows: TypeAlias = list[DeadRow]
-Groups: TypeAlias = list[Group]
+ErrorGroups: TypeAlias = list[ErrorGroup]
 Replays: TypeAlias = list[Replay]
 Args: TypeAlias = list[Any] | tuple[Any, ...]
 
@@ -41,10 +41,9 @@ INTERRUPTED = "its process was interrupted"
 class DeadLetters:
     """The dead letters of an app. Given by `app.dead`.
 
-    Letters are asked for by what they have in common, and all that is said must hold: `queue`, `task`, `reason`,
-    `came_from` (the state), `tenant`, `group` (a fingerprint), `permanent`; `error` and `text` are parts of what is
-    looked for; `since` and `until` are datetimes, or how long ago ("2h"). Who acts on all of them, or on all of a
-    queue, says `all=True`.
+    Filters choose dead letters, which must match all that are given: `queue`, `task`, `reason`, `came_from` (the
+    state), `tenant`, `error_group` (a fingerprint), `permanent`; `error` and `text` match a part; `since` and `until`
+    are datetimes, or how long ago ("2h"). To act on all of them, or on all of a queue, pass `all=True`.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -54,9 +53,8 @@ class DeadLetters:
     def list(self, *, limit: int = 50, offset: int = 0, **filters: Unpack[Filters]) -> Rows:
         """Dead letters, newest first: as many as there are, up to `limit`.
 
-        Queue, time and group are found by an index. For anything else letters are looked at one after the other, some
-        at a time, until there are enough: all of them where few fit, which takes some seconds per 100,000. `page` looks
-        for a moment only, and goes on where the last page ended.
+        Queue, time and error group are found by an index. With any other filter, letters are read until enough match:
+        all of them if few do, which takes some seconds per 100,000. `page` reads a bounded number per call.
         """
         return self._engine.run(paging(self._engine, filters, limit=limit, offset=offset)).rows
 
@@ -65,10 +63,10 @@ class DeadLetters:
         return (await self._engine.arun(paging(self._engine, filters, limit=limit, offset=offset))).rows
 
     def page(self, *, limit: int = 50, after: str = "", **filters: Unpack[Filters]) -> DeadPage:
-        """A page of them, behind the page that gave this `after`; that of the last one is ''.
+        """A page of dead letters, newest first; pass its `after` for the next page. That of the last page is ''.
 
-        Queue, time and group are found by an index. For anything else a bounded number of letters is looked at per
-        call, so a page may hold less than its limit, or nothing, while there is more behind it.
+        Queue, time and error group are found by an index. With any other filter a bounded number of letters is read per
+        call, so a page may hold fewer than its limit, or none, although there are more.
         """
         return self._engine.run(paging(self._engine, filters, limit=limit, after=after, looks=LOOKED_AT))
 
@@ -77,7 +75,7 @@ class DeadLetters:
         return await self._engine.arun(paging(self._engine, filters, limit=limit, after=after, looks=LOOKED_AT))
 
     def show(self, id: str, *, queue: str | None = None) -> JobInfo:
-        """One dead letter with its story."""
+        """One dead letter with its history."""
         job: Job[Any] = self._engine.run(self._find(id, queue))
         return job.info()
 
@@ -87,21 +85,23 @@ class DeadLetters:
         return await job.ainfo()
 
     def _find(self, id: str, queue: str | None) -> Steps[Job[Any]]:
-        """An event has one id in the queues of all who subscribed: the dead one is meant."""
+        """An event has one id in the queues of all subscribers: this finds the dead one."""
         if looks_like_id(id):
             for letter in (yield from named(self._engine, checked([id]), queue)):
                 return Job(self._engine, id, letter.queue)
         return (yield from finding.job(self._engine, id, queue))
 
-    def groups(self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50) -> Groups:
-        """Letters that died alike, the largest group first: of the same error, on the same way through the code.
+    def error_groups(self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50) -> ErrorGroups:
+        """Error groups, the largest first: dead letters of the same error, on the same path through the code.
 
-        `permanent`: only those that would fail again as they are, or (False) may go well once the cause is mended.
+        `permanent`: only those that would fail again as they are, or (False) that may succeed once the cause is fixed.
         """
         return self._engine.run(grouping(self._engine, queue, permanent, limit))
 
-    async def agroups(self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50) -> Groups:
-        """`groups` for async code."""
+    async def aerror_groups(
+        self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50
+    ) -> ErrorGroups:
+        """`error_groups` for async code."""
         return await self._engine.arun(grouping(self._engine, queue, permanent, limit))
 
     # acting
@@ -115,11 +115,11 @@ class DeadLetters:
         watch: Watch | None = None,
         **filters: Unpack[Filters],
     ) -> int:
-        """Run dead letters again: some, those that fit, or `all`. Each runs once however often this is asked.
+        """Retry dead letters: by id, by filters, or `all`. Each runs once however often this is called.
 
-        How many will. `watch` is called with how many do so far: that counts should an error end it half-way. `replay`
-        does the same at a rate, behind canaries, and can be resumed. `sign`: those that bear no good signature are
-        signed, since you know who made them.
+        Returns the number re-enqueued. `watch(n)` is called after each batch, so that progress is known if an error
+        interrupts it. `replay` does the same at a rate, behind canaries, and can be resumed. `sign`: sign those without
+        a good signature; use it if you know who made them.
         """
         return self._engine.run(retrying(self._engine, ids, all, limit, sign, watch, filters))
 
@@ -146,10 +146,10 @@ class DeadLetters:
         watch: Watch | None = None,
         **filters: Unpack[Filters],
     ) -> int:
-        """Forget dead letters: some, those that fit, or `all`. How many there were.
+        """Discard dead letters: by id, by filters, or `all`. Returns how many there were.
 
-        For ten minutes they can be restored; with `undo=False` they are gone at once, to make room on the server.
-        `watch` is called with how many are gone so far.
+        They can be restored for ten minutes; with `undo=False` they are removed at once, to make room on the server.
+        `watch(n)` is called after each batch.
         """
         return self._engine.run(discarding(self._engine, ids, all, limit, undo, watch, filters))
 
@@ -174,9 +174,9 @@ class DeadLetters:
         all: bool = False,
         watch: Watch | None = None,
     ) -> int:
-        """Bring back letters that were discarded in the last ten minutes: some, or `all`. How many came back.
+        """Restore dead letters that were discarded in the last ten minutes: by id, or `all`. Returns how many.
 
-        `watch` is called with how many are back so far.
+        `watch(n)` is called after each batch.
         """
         return self._engine.run(restoring(self._engine, ids, all, queue, watch))
 
@@ -199,8 +199,8 @@ class DeadLetters:
         kwargs: dict[str, Any] | None = None,
         queue: str | None = None,
     ) -> Job[Any]:
-        """Run a letter with other arguments, as a new job that says where it comes from. The letter says what became
-        of it, and is no longer among the dead. Arguments must fit the task, if this app knows it.
+        """Run a dead letter with other arguments, as a new job; each of the two refers to the other. The letter is no
+        longer listed. The arguments must fit the task, if this app knows it.
         """
         return self._engine.run(editing(self._engine, id, args, kwargs, queue))
 
@@ -227,11 +227,11 @@ class DeadLetters:
         watch: Watcher | None = None,
         **filters: Unpack[Filters],
     ) -> Replay:
-        """Run letters again, those that fit or `all`, as a tracked run, the oldest first, and give how it ended.
+        """Retry dead letters, by filters or `all`, as a tracked run, the oldest first; returns how it ended.
 
         At a `rate` ("100/m"); with `canary`, one, then ten, then the rest, and no more if one of these eleven fails or
-        does not end within `patience`. Others see how it stands (`runs`) and can `stop` it; if this process dies,
-        `resume` goes on. `watch` is called after each step.
+        does not end within `patience`. Other processes can follow it (`runs`) and `stop` it; if this process dies,
+        `resume` continues it. `watch` is called after each step.
         """
         leading = self._leading(patience)
         self._engine.run(leading.begin(filters, all, rate, canary, who))
@@ -254,7 +254,7 @@ class DeadLetters:
         return await self._alead(leading, watch)
 
     def resume(self, run: str, *, patience: Duration = PATIENCE, who: str = "", watch: Watcher | None = None) -> Replay:
-        """Go on with a replay that was stopped, or whose process died."""
+        """Continue a replay that was stopped, or whose process died."""
         leading = self._leading(patience)
         self._engine.run(leading.resume(run, who))
         return self._lead(leading, watch)
@@ -285,7 +285,7 @@ class DeadLetters:
             raise
 
     def runs(self, *, limit: int = 50) -> Replays:
-        """Replays of the last week, the one that was heard of last first."""
+        """Replays of the last week, the most recently active first."""
         return self._engine.run(self._runs(limit))
 
     async def aruns(self, *, limit: int = 50) -> Replays:
@@ -297,7 +297,7 @@ class DeadLetters:
         return replays.newest(self._engine.own_keys, limit)
 
     def run(self, run: str) -> Replay:
-        """How one replay stands."""
+        """The state of one replay."""
         return self._engine.run(find(self._engine, run))
 
     async def arun(self, run: str) -> Replay:
@@ -314,7 +314,7 @@ class DeadLetters:
 
     # elsewhere
     def export(self, **filters: Unpack[Filters]) -> Iterator[bytes]:
-        """Letters that fit and died before now as lines of JSON, the oldest first. They stay where they are."""
+        """Matching dead letters as lines of JSON, the oldest first. They are not removed."""
         lines = Export(self._engine, filters)
         while (line := self._engine.run(lines.next())) is not None:
             yield line
@@ -326,10 +326,10 @@ class DeadLetters:
             yield line
 
     def load(self, lines: Iterable[bytes | str], *, watch: Watch | None = None) -> Imported:
-        """File letters that `export` wrote, here or elsewhere. Letters that are here already stay as they are.
+        """Import dead letters that `export` wrote, here or elsewhere. Existing ones stay as they are.
 
-        Lines that are no letters are named in the answer, with what is wrong with them; the others are filed. `watch`
-        is called with how many are new so far.
+        Returns the lines that are no letters, with what is wrong with them; the others are stored. `watch(n)` is called
+        with how many are new so far.
         """
         return self._engine.run(loading(self._engine, lines, watch))
 

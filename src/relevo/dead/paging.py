@@ -18,7 +18,6 @@ from relevo.engine.job import State
 from relevo.pools import store as pools
 from relevo.queues.queue import JobRow, check_page
 from relevo.store.plan import Call
-from relevo.text.names import is_pool_name
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
@@ -76,7 +75,7 @@ def paging(
 def row_of(letter: Letter) -> DeadRow:
     """A dead letter as a row."""
     record, envelope = letter.record, letter.envelope
-    given_up = pools.dead_of(letter.id, record) if is_pool_name(letter.queue) else None
+    given_up = pools.dead_of(letter.id, record) if letter.pool is not None else None
     return DeadRow(
         id=letter.id,
         state=State.DEAD,

@@ -62,7 +62,7 @@ class Leading:
         total = 0
         for name in (yield from listed_queues(engine, wanted.queue)):
             total += yield letters.count_between(
-                engine.keys_of(name), wanted.group or "", wanted.since_ms, wanted.until_ms
+                engine.keys_of(name), wanted.error_group or "", wanted.since_ms, wanted.until_ms
             )
         self.run = Replay(
             id=engine.new_id(),

@@ -21,6 +21,7 @@ from relevo.engine.job_store import readable
 from relevo.engine.lists import listed_queues
 from relevo.errors import OptionError
 from relevo.store.plan import Call
+from relevo.text.names import is_pool_name, pool_of
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
@@ -38,6 +39,11 @@ class Letter(Struct, frozen=True):
     def envelope(self) -> Envelope | None:
         """Its job's envelope; None if it cannot be read."""
         return readable(bytes(self.record.body))
+
+    @property
+    def pool(self) -> str | None:
+        """The pool whose entity it was; None: it was a job."""
+        return pool_of(self.queue) if is_pool_name(self.queue) else None
 
     @property
     def place(self) -> str:
@@ -100,7 +106,7 @@ class Walk:
         wanted = self._wanted
         found: letters.Part = yield letters.part(
             self._engine.keys_of(stream.queue),
-            kind=wanted.group or "",
+            kind=wanted.error_group or "",
             since_ms=wanted.since_ms,
             until_ms=wanted.until_ms,
             place=stream.place,

@@ -36,7 +36,7 @@ class Filters(TypedDict, total=False):
     #: died at that time or earlier
     until: Moment | None
     #: its fingerprint, shared by its error group
-    group: str | None
+    error_group: str | None
     #: True: it would fail again until it is changed; False: it may succeed once the cause is fixed
     permanent: bool | None
 
@@ -53,7 +53,7 @@ class Wanted(Struct, frozen=True, omit_defaults=True, kw_only=True):
     text: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
-    group: str | None = None
+    error_group: str | None = None
     permanent: bool | None = None
 
     @property
@@ -64,7 +64,7 @@ class Wanted(Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def is_anything(self) -> bool:
         """Whether there is no filter, except perhaps the queue."""
-        return self.is_in_index and (self.since_ms, self.until_ms, self.group) == (None, None, None)
+        return self.is_in_index and (self.since_ms, self.until_ms, self.error_group) == (None, None, None)
 
 
 _OF_LETTERS = ("task", "error", "reason", "came_from", "tenant", "text", "permanent")
@@ -76,7 +76,7 @@ _TEXTS = {
     "came_from": "a state such as 'running'",
     "tenant": "the name of a tenant",
     "text": "a part of the dead letter's text",
-    "group": f"a fingerprint of {LENGTH} hex digits, as app.dead.groups() returns it,",
+    "error_group": f"a fingerprint of {LENGTH} hex digits, as app.dead.error_groups() returns it,",
 }
 
 
@@ -93,8 +93,8 @@ def wanted_of(filters: Filters, now_ms: int) -> Wanted:
         if value is not None and not isinstance(value, str):
             raise OptionError(f"{name}: {what} is needed, found {value!r:.80}")
         texts[name] = value
-    if texts["group"] is not None and not looks_like_fingerprint(texts["group"]):
-        raise OptionError(f"group: {_TEXTS['group']} is needed, found {texts['group']!r:.80}")
+    if texts["error_group"] is not None and not looks_like_fingerprint(texts["error_group"]):
+        raise OptionError(f"error_group: {_TEXTS['error_group']} is needed, found {texts['error_group']!r:.80}")
     permanent = filters.get("permanent")
     check_permanent(permanent)
     since, until = stretch_ms(filters.get("since"), filters.get("until"), now_ms)

@@ -79,12 +79,12 @@ class Backend(BaseTaskBackend):
         ready = self._ready(task)
         connection = transaction_of(self._on_commit)
 
-        def sent(jobs: Sequence[Job[Any]]) -> None:
-            _mark_sent(result, jobs[0])
+        def sent(job: Job[Any]) -> None:
+            _mark_sent(result, job)
             signals.task_enqueued.send(type(self), task_result=result)
 
         if connection is None:
-            sent([ready.using(on_commit=False).enqueue(*result.args, **result.kwargs)])
+            sent(ready.using(on_commit=False).enqueue(*result.args, **result.kwargs))
         else:
             jobs = ready.held(connection, [(result.args, result.kwargs)], sent)
             object.__setattr__(result, "id", jobs[0].id)

@@ -23,7 +23,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
     except ConfigurationError as error:
         hint = "The names are those of the settings of relevo, and " + ", ".join(site_settings.OWN) + "."
         return [Error(str(error), hint=hint, id="relevo.E001")]
-    return _check_tasks_package()
+    return [*_check_tasks_package(), *_check_outbox()]
 
 
 def _check_tasks_package() -> list[CheckMessage]:
@@ -35,6 +35,18 @@ def _check_tasks_package() -> list[CheckMessage]:
                 f"TASKS[{ours[0]!r}] uses {BACKEND}, and this Django has no tasks of its own.",
                 hint='Install django-tasks (pip install "relevo[django]") and add "django_tasks" to INSTALLED_APPS.',
                 id="relevo.E003",
+            )
+        ]
+    return []
+
+
+def _check_outbox() -> list[CheckMessage]:
+    if site_settings.load().outbox and not apps.is_installed("relevo.django.outbox"):
+        return [
+            Error(
+                'RELEVO["outbox"] is on, and its table is not there.',
+                hint='Add "relevo.django.outbox" to INSTALLED_APPS and run manage.py migrate.',
+                id="relevo.E002",
             )
         ]
     return []

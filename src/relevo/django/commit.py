@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
@@ -14,7 +16,8 @@ from relevo.errors import StoreError
 if TYPE_CHECKING:
     from relevo.django.site_task import SiteTask
 
-Then = Callable[[Sequence[Job[Any]]], None]
+Then = Callable[[Job[Any]], None]
+
 #: True: with the transaction of the default database; or of the one of that alias; False: at once.
 OnCommit = bool | str | None
 
@@ -36,36 +39,74 @@ def transaction_of(on_commit: OnCommit) -> Any:
     return connection if connection.in_atomic_block else None
 
 
-class Held:
-    """Jobs that wait for a commit; called by Django when it has happened."""
+class Call(NamedTuple):
+    """A job that waits for a commit."""
 
-    def __init__(
-        self, task: SiteTask[..., Any], jobs: Sequence[Job[Any]], fragments: list[bytes], then: Then | None = None
-    ) -> None:
-        self._task = task
-        self._then = then
-        self._jobs = jobs
-        self._fragments = fragments
+    task: SiteTask[..., Any]
+    job: Job[Any]
+    fragment: bytes
+    then: Then
+
+
+class Held:
+    """Jobs that wait for the same commit; called by Django when it has happened."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        self.calls: list[Call] = []
+
+    def hold(self, calls: Sequence[Call]) -> None:
+        """Take in jobs that were enqueued in the open transaction."""
+        self.calls += calls
 
     def __call__(self) -> None:
-        engine, ids = self._task.engine, [job.id for job in self._jobs]
-        try:
-            owners = engine.run(self._task._store_many(ids, self._fragments))
-        except StoreError as error:
-            error.add_note(f"the transaction is committed; not sent: {self._task.target} {', '.join(ids[:20])}")
-            raise
-        for job, owner in zip(self._jobs, owners, strict=True):
-            job.id, job.created = owner, owner == job.id
-        if self._then is not None:
-            self._then(self._jobs)
+        while self.calls:
+            task = self.calls[0].task
+            some = [*takewhile(partial(_is_of, task), self.calls)]
+            try:
+                plan = task._store_many([call.job.id for call in some], [call.fragment for call in some])
+                owners = task.engine.run(plan)
+            except StoreError as error:
+                ids = ", ".join(call.job.id for call in self.calls[:20])
+                error.add_note(f"the transaction is committed; {len(self.calls)} jobs of it were not sent: {ids}")
+                raise
+            del self.calls[: len(some)]
+            for call, owner in zip(some, owners, strict=True):
+                is_sent(call, owner)
 
 
-def hold(
-    connection: Any,
-    task: SiteTask[..., Any],
-    jobs: Sequence[Job[Any]],
-    fragments: list[bytes],
-    then: Then | None = None,
-) -> None:
-    """Send these jobs when the transaction of the connection commits, and then call `then` with them."""
-    transaction.on_commit(Held(task, jobs, fragments, then), using=connection.alias)
+def _is_of(task: SiteTask[..., Any], call: Call) -> bool:
+    return call.task is task
+
+
+def is_sent(call: Call, owner: str) -> None:
+    """The server has this job, or another one of its name."""
+    call.job.id, call.job.created = owner, owner == call.job.id
+    call.then(call.job)
+
+
+def hold(connection: Any, calls: Sequence[Call]) -> None:
+    """Send these jobs when the transaction of the connection commits."""
+    kind = _kind()
+    last = connection.run_on_commit[-1] if connection.run_on_commit else None
+    # One that shares all savepoints with these jobs shares their fate.
+    if last is not None and type(last[1]) is kind and last[0] == set(connection.savepoint_ids):
+        last[1].hold(calls)
+    else:
+        held = kind(connection.alias)
+        held.hold(calls)
+        transaction.on_commit(held, using=connection.alias)
+
+
+def _kind() -> type[Held]:
+    from relevo.django.site_app import app
+
+    if not app.site.outbox:
+        return Held
+    from relevo.django.outbox.held import HeldInOutbox  # its table is there only if it is installed
+
+    return HeldInOutbox
+
+
+def ignore(_: Job[Any]) -> None:
+    """A `then` that does nothing."""

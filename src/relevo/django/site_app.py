@@ -10,6 +10,7 @@ from relevo.django import settings as site_settings
 from relevo.django.commit import checked
 from relevo.django.settings import SiteSettings
 from relevo.django.site_task import SiteTask
+from relevo.engine.duty import Duty, Host
 from relevo.engine.task import Task
 
 
@@ -24,6 +25,7 @@ class SiteApp(Relevo):
         super().__init__(site.name)
         self.engine.task_class = SiteTask
         self.engine.home = "relevo.django.set_up:app"
+        self.engine.duties.append(outbox_duties)
         self._take(site)
 
     def follow_settings(self) -> None:
@@ -40,6 +42,15 @@ class SiteApp(Relevo):
         assert isinstance(task, SiteTask)
         task.on_commit = on_commit
         return task
+
+
+def outbox_duties(worker: Host) -> list[Duty[Any]]:
+    """The duty of the outbox, where `RELEVO["outbox"]` is on."""
+    if not app.site.outbox:
+        return []
+    from relevo.django.outbox.duty import OutboxDuty  # its table is there only if it is installed
+
+    return [OutboxDuty(worker.engine)]
 
 
 app = SiteApp()

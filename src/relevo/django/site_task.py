@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from relevo.codec import Signature
-from relevo.django.commit import OnCommit, Then, checked, hold, transaction_of
+from relevo.django.commit import Call, OnCommit, Then, checked, hold, ignore, transaction_of
 from relevo.django.connections import around, original
 from relevo.engine.handle import Job
 from relevo.engine.options import Options
@@ -69,10 +69,10 @@ class SiteTask(Task[P, R]):
 
     delay = enqueue
 
-    def held(self, connection: Any, calls: Iterable[Any], then: Then | None = None) -> list[Job[R]]:
+    def held(self, connection: Any, calls: Iterable[Any], then: Then = ignore) -> list[Job[R]]:
         """Jobs that are put on the queue when the transaction of the connection commits; then `then` is called."""
         fragments = self._encoded(calls)  # refused here, where the mistake is, and not on commit
         ids = self.engine.new_id.many(len(fragments))
         jobs = self._jobs(ids, ids)
-        hold(connection, self, jobs, fragments, then)
+        hold(connection, [Call(self, job, fragment, then) for job, fragment in zip(jobs, fragments, strict=True)])
         return jobs

@@ -31,7 +31,7 @@ from relevo.store.keys import AppKeys, QueueKeys, app_keys, bus_keys
 from relevo.store.plan import Call, Plan
 from relevo.store.server_time import ServerTime, server_time
 from relevo.telemetry import telemetry
-from relevo.text.names import is_bus_name, is_pool_name, known_as, place_of, queue_address, task_queue
+from relevo.text.names import is_bus_name, is_own_name, known_as, place_of, queue_address, task_queue
 from relevo.text.nearest import did_you_mean
 
 T = TypeVar("T")
@@ -190,8 +190,7 @@ class Engine:
     def list_queue(self, queue: str) -> Generator[Call[Any], Any, None]:
         """Put a queue on the list of queues. Before its first job, so that no job is in an unlisted queue."""
         if not self.is_listed(queue):
-            is_ours = not is_bus_name(queue) or is_pool_name(queue)
-            yield from agreeing(self.own_keys if is_ours else self.bus_keys, queue)
+            yield from agreeing(self.own_keys if is_own_name(queue) else self.bus_keys, queue)
             self._note_listed(queue)
 
     def list_served(self, queue: str) -> Generator[Call[Any], Any, None]:

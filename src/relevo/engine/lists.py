@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from relevo.engine.list_store import listed
 from relevo.store.plan import Call
-from relevo.text.names import is_bus_name, is_pool_name, known_as
+from relevo.text.names import is_bus_name, is_own_name, is_pool_name, known_as
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 def listed_queues(engine: Engine, only: str | None = None) -> Generator[Call[Any], Any, list[str]]:
     """The queues of the app in use; with `only` just that one, in use or not."""
     return [only] if only is not None else (yield from own_queues(engine))
+
+
+def job_queues(engine: Engine) -> Generator[Call[Any], Any, list[str]]:
+    """The queues of the app in use that hold jobs: all but its pools, which are listed for their dead letters."""
+    return [name for name in (yield from own_queues(engine)) if not is_pool_name(name)]
 
 
 def listed_pools(engine: Engine) -> Generator[Call[Any], Any, list[str]]:
@@ -35,7 +40,7 @@ def own_queues(engine: Engine) -> Generator[Call[Any], Any, list[str]]:
     # A service's queue is in use if it is on the list of the bus, and belongs to the app if it is on the app's list. A
     # broadcast has one queue for each process, so its queues are compared by their shared name.
     ours = {*on_list, *map(known_as, engine.service_queues("any"))}
-    names = {name for name in on_list if not is_bus_name(name) or is_pool_name(name)}
+    names = {name for name in on_list if is_own_name(name)}
     names.update(name for name in (yield from bus_queues(engine)) if name in ours or known_as(name) in ours)
     return sorted(filter(engine.can_be_queue, names))
 

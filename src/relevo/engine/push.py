@@ -66,18 +66,24 @@ def push_plain(queue: QueueKeys, jobs: Iterable[tuple[str, bytes]], priority: in
     return Call(args, int, script, queue.of(script), numbered=True)
 
 
-def push_rich(queue: QueueKeys, jobs: Sequence[NewJob], label: str = "") -> Call[list[str]]:
+def push_rich(queue: QueueKeys, jobs: Sequence[NewJob], label: str = "", *, once_ms: int = 0) -> Call[list[str]]:
     """Store jobs with options: for each the id that has its name (its own: it is new).
 
-    `label` is the queue as edges name it, needed where a job is gated.
+    `label` is the queue as edges name it, needed where a job is gated. With `once_ms`, the server remembers for so long
+    that these jobs were stored: given again, also by another process, none is stored twice.
     """
     script = queue.script("engine/push_with_options")
-    args: list[Argument] = [KEEP_MS, label, GATE_MS, FLOWS_MS]
+    args: list[Argument] = [KEEP_MS, label, GATE_MS, FLOWS_MS, once_ms]
     for job in jobs:
         args += (job.id, job.priority, job.body, job.when, job.tenant, job.weight, job.name, job.scope)
         args += (job.needs, job.edges)
     is_named = all(job.name and job.scope.isdigit() for job in jobs)
     return Call(args, _texts, script, queue.of(script), numbered=True, is_named=is_named)
+
+
+def forget_once(queue: QueueKeys, ids: Sequence[str]) -> Call[int]:
+    """Nothing will give these jobs again: the server need not remember that it stored them once."""
+    return Call([b"UNLINK", *(queue.own("unique", f"once {id}") for id in ids)], int)
 
 
 def push(queue: QueueKeys, jobs: Sequence[NewJob], lease_ms: int, label: str = "") -> Steps[list[str]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from relevo.engine.leader import take_turn
-from relevo.engine.lists import listed_pools, listed_queues
+from relevo.engine.lists import job_queues, listed_pools
 from relevo.engine.workers import roll
 from relevo.errors import ServerRefused, StoreError
 from relevo.health.status import (
@@ -41,7 +41,6 @@ from relevo.pools.pool import pool_of
 from relevo.pools.store import muster
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.store.server_facts import Memory, memory
-from relevo.text.names import is_pool_name
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
@@ -118,7 +117,7 @@ def _looking(engine: Engine, kept: Health | None) -> Steps[Health]:
     is_fresh = kept is not None and stale(kept, now_ms).status is not Status.UNKNOWN
     before = measures(kept) if kept is not None and is_fresh else {}
     alive, lost = yield from roll(engine.keys, now_ms)
-    names = [name for name in (yield from listed_queues(engine)) if not is_pool_name(name)]
+    names = yield from job_queues(engine)
     pools = yield from judged_pools(engine, before)
     server = yield from _memory()
     evictions = judge_evictions(server.policy, server.evicted)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from relevo.bus.conversations import Tally, tallied
 from relevo.engine.engine import Engine
-from relevo.engine.lists import listed_queues
+from relevo.engine.lists import job_queues
 from relevo.engine.offers_store import instances
 from relevo.engine.workers import WorkerInfo, roll
 from relevo.health.gathering import cached, gathering, judged_pools, look_at
@@ -22,7 +22,7 @@ from relevo.queues.store import QueueStats, count
 from relevo.schedules import store as schedules
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.store.server_facts import info
-from relevo.text.names import is_bus_name, is_pool_name, known_as, parse
+from relevo.text.names import is_bus_name, known_as, parse
 
 #: Exported queues, in the order of their names. More would make scrapes too slow and too many series; the number of
 #: queues left out is exported.
@@ -116,7 +116,7 @@ def reading(engine: Engine) -> Steps[Snapshot]:
     """Read the snapshot."""
     about: dict[str, str] = yield info()
     # A pool is listed as a queue once it has dead letters; it is exported as a pool.
-    listed = [name for name in (yield from listed_queues(engine)) if not is_pool_name(name)]
+    listed = yield from job_queues(engine)
     names = listed[:MOST_QUEUES]
     now_ms = yield from engine.now_ms()
     health = yield from _health(engine, may_look=len(listed) <= MOST_LOOKED)

@@ -142,6 +142,11 @@ def is_pool_name(queue: str) -> bool:
     return ":actions:pool:" in queue
 
 
+def is_own_name(queue: str) -> bool:
+    """Whether this names a task queue or a pool of an app, and not a queue of the bus."""
+    return not is_bus_name(queue) or is_pool_name(queue)
+
+
 def pool_of(queue: str) -> str:
     """The pool that has this name among the queues."""
     return parse(queue, prefix=False, env=False).detail[1]

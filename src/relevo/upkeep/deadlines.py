@@ -6,10 +6,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from relevo.engine.job_store import readable
-from relevo.engine.lists import known_queues
+from relevo.engine.lists import bus_queues, job_queues
 from relevo.errors import ServerRefused
 from relevo.store.plan import Call, Steps
-from relevo.text.names import is_pool_name
 from relevo.upkeep import store
 from relevo.upkeep.jobs import JobEntry, end_jobs
 from relevo.upkeep.report import UpkeepReport
@@ -29,8 +28,8 @@ def expiring(engine: Engine, offsets: dict[str, int]) -> Steps[UpkeepReport]:
     `offsets`: the position in each long queue at which the last run stopped; updated.
     """
     run = Run(engine, (yield from engine.now_ms()), dry_run=False)
-    names = [name for name in (yield from known_queues(engine)) if not is_pool_name(name)]
-    for name in names:
+    names = {*(yield from job_queues(engine)), *(yield from bus_queues(engine))}
+    for name in sorted(names):
         keys = engine.keys_of(name)
         with suppress(ServerRefused):  # it may be out of reach
             if (yield Call([b"EXISTS", keys.key("contact")])) == 0 and (yield Call([b"EXISTS", keys.key("jobs")])):

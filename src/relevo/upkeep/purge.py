@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from relevo.engine.lists import known_queues, listed_pools, listed_queues
+from relevo.engine.lists import job_queues, known_queues, listed_pools
 from relevo.engine.workers import queues_served
 from relevo.pools.pool import Pool, pool_of
 from relevo.store.plan import Call, Steps
@@ -53,8 +53,7 @@ def _meant(engine: Engine, queue: str | None) -> Generator[Call[Any], Any, tuple
     """The queues and pools of a run. Bus queues are purged by the apps that serve them, or by name."""
     pools: list[str] = yield from listed_pools(engine)
     if queue is None:
-        listed = [name for name in (yield from listed_queues(engine)) if not is_pool_name(name)]
-        return listed, [pool_of(engine, name) for name in pools]
+        return (yield from job_queues(engine)), [pool_of(engine, name) for name in pools]
     engine.keys_of(queue)  # refuses an invalid name
     named = [pool for pool in (pool_of(engine, pool) for pool in pools) if queue in (pool.name, pool.queue)]
     return [] if is_pool_name(queue) else [queue], named

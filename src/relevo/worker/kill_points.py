@@ -22,6 +22,11 @@ Point = Literal[
     "stopping",
     "errand_taken",
     "errand_done",
+    "outbox_stored",
+    "outbox_locked",
+    "outbox_pushed",
+    "outbox_deleted",
+    "outbox_committed",
 ]
 
 _NAME, _, _COUNT = os.environ.get("RELEVO_FAULT", "").partition(":")

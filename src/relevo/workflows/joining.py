@@ -1,7 +1,7 @@
 """How more jobs join a workflow while one of its jobs runs.
 
 They are stored behind a gate, then announced to all that waits for the job that brings them, which cannot start before
-that job has ended; then the gate is opened. Whoever dies in between leaves a workflow that does not miss them.
+that job has ended; then the gate is opened. If the process dies in between, the workflow does not wait for them.
 """
 
 from __future__ import annotations
@@ -87,6 +87,6 @@ def _let_in(
         if not is_in_time and edge.policy in "nN":  # others may have run already, however this one ends
             yield forget(keys, jobs)
             yield notify(keys, [], engine.settings.dead_max, [gate_of(jobs[0].id)])
-            raise ConfigurationError(f"job {me} has ended or was lost meanwhile: nothing can join its workflow now")
+            raise ConfigurationError(f"job {me} has ended or lost its lease: nothing can join its workflow now")
     for more in (yield from open_gates(engine.keys_of, [(queue, gate_of(jobs[0].id))], engine.settings.dead_max)):
         yield from engine.relay(more)

@@ -1,4 +1,4 @@
-"""Workflows as the store keeps them: founded with a plan, told of every member's end, looked at, left behind."""
+"""Workflows in the store: created with a plan, notified of the end of each member, read, and listed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from relevo.signing import Signer
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Argument, Call, Steps
 
-#: A workflow that went well is kept so long at least: whoever waits for it must be able to fetch what it gave.
+#: A workflow that is done is kept so long at least, so that its result can be fetched.
 KEPT_MS = 60_000
-#: Workflows per page of a list, and how many entries one listing looks at: most that went well are gone by then.
+#: Workflows per page, and entries that one listing reads: the records of most that are done have expired by then.
 PAGE = 50
 LOOKED_AT = 2000
 
@@ -31,13 +31,13 @@ WORKFLOW = "workflow"
 
 
 class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a workflow is made of, in as few bytes as ten thousand members allow."""
+    """The members of a workflow and their order, in few bytes: there may be ten thousand."""
 
-    #: All ids, one behind the other.
+    #: All ids, concatenated.
     ids: str
     queues: list[str]
     targets: list[str]
-    #: Of each member: its queue and its task, as places in the two lists.
+    #: Of each member: its queue and its task, as indexes into the two lists.
     at: list[int]
     what: list[int]
     outputs: list[int]
@@ -54,27 +54,27 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.ids[i * LENGTH : (i + 1) * LENGTH]
 
     def queue_of(self, id: str) -> str | None:
-        """Where the member with this id is; None: there is none."""
+        """The index of the member with this id; None: there is none."""
         return next((self.queue(i) for i in range(len(self)) if self.id(i) == id), None)
 
     def queue(self, i: int) -> str:
-        """Where it is."""
+        """The queue of a member."""
         return self.queues[self.at[i]]
 
     def target(self, i: int) -> str:
-        """What it calls."""
+        """The task of a member."""
         return self.targets[self.what[i]]
 
 
 class Heard(Struct, frozen=True):
-    """What a workflow has heard of a member."""
+    """The end of a member, as reported to its workflow."""
 
     state: str
     when_ms: int
 
 
 class Flow(Struct, frozen=True, kw_only=True):
-    """A workflow as one look found it."""
+    """A workflow as it was read."""
 
     life: str
     state: str
@@ -98,7 +98,7 @@ _SHORT = ("life", "state", "open", "began", "ended", *_ENDS)
 def founding(
     id: str, plan: Plan, edges: Sequence[Edge], keep_ms: int, kept_ms: int, *, gated: bool, signer: Signer | None = None
 ) -> NewJob:
-    """The row that founds a workflow (push_with_options.lua). `gated`: it is founded when its gate is opened."""
+    """The row that creates a workflow (push_with_options.lua). `gated`: it is created when its gate is opened."""
     needs = f"{'F' if gated else 'f'} {len(plan) + gated} {keep_ms} {max(KEPT_MS, kept_ms)}"
     takes = str(len(plan.outputs)) if plan.is_list else "one"
     text = msgspec.json.encode(plan)
@@ -119,12 +119,12 @@ def store_members(
 
 
 def look(queue: QueueKeys, id: str) -> Call[Flow | None]:
-    """How a workflow stands, without its members; None: there is none."""
+    """A workflow without its members; None: there is none."""
     return Call([b"HMGET", bag(queue, id), *_SHORT], lambda reply: _flow(dict(zip(_SHORT, reply, strict=True))))
 
 
 def look_closely(queue: QueueKeys, id: str) -> Call[Flow | None]:
-    """A workflow with its plan and what it has heard of each member; O(members)."""
+    """A workflow with its plan and the reported end of each member; O(members)."""
 
     def decode(reply: list[bytes]) -> Flow | None:
         return _flow({reply[i].decode(): reply[i + 1] for i in range(0, len(reply), 2) if reply[i][:1] != b"#"})
@@ -133,7 +133,7 @@ def look_closely(queue: QueueKeys, id: str) -> Call[Flow | None]:
 
 
 def plan_of(queue: QueueKeys, id: str) -> Call[tuple[Plan, str] | None]:
-    """What a workflow is made of, and what is wrong with its signature; '': nothing, or there are no keys."""
+    """The plan of a workflow, and what is wrong with its signature; '': nothing, or there are no keys."""
 
     def decode(text: bytes | None) -> tuple[Plan, str] | None:
         if not text:
@@ -243,7 +243,7 @@ def listed(queue: QueueKeys, limit: int) -> Steps[list[tuple[str, Flow]]]:
         pairs = list(zip(ids, (yield Ahead(look(queue, id) for id in ids)), strict=True))
         found |= {id: flow for id, flow in pairs if flow is not None}
         gone = [id for id, flow in pairs if flow is None]
-        if gone:  # their time limit has passed; the list follows in passing, so nobody looks at them twice
+        if gone:  # their records have expired; removed from the list, so that they are not read again
             yield Call([b"ZREM", queue.key("flows"), *gone])
         kept, looked_at = kept + len(ids) - len(gone), looked_at + len(ids)
     return list(found.items())[:limit]

@@ -191,7 +191,7 @@ class Rows:
         takes = str(len(node.parents)) if node.takes == "list" else node.takes
         if node.takes and self.engine.keyring:
             extra += b',"z":' + write(Proof(parents=digest_of_parents(map(self._as_parent, node.parents))))
-        told = " ".join(map(str, edges))
+        edges_text = " ".join(map(str, edges))
         if node.step is not None:
             task = node.step.task
             keep_ms = task.failure_ms
@@ -199,7 +199,7 @@ class Rows:
             keep_ms = self.engine.failure_ms(None)
         needs = needs_of(len(node.parents), keep_ms, takes=takes, gated=gated) if gated or node.parents else ""
         if node.step is not None:
-            return task.member(self._ids[i], node.fragment, self.now_ms, extra, needs, told)
+            return task.member(self._ids[i], node.fragment, self.now_ms, extra, needs, edges_text)
         head = write(Envelope(GATHER, priority=self._gather_priority, result_ttl=0.0))[:-1] + extra
         if self.engine.telemetry is not None:
             head += self.engine.telemetry.field()
@@ -207,7 +207,7 @@ class Rows:
         signer = self.engine.keys_of(self.home).signer
         if signer is not None:
             body = signer.signed("job", self._ids[i], body)
-        return NewJob(self._ids[i], self._gather_priority, body, needs=needs, edges=told)
+        return NewJob(self._ids[i], self._gather_priority, body, needs=needs, edges=edges_text)
 
     def _as_parent(self, i: int) -> Parent:
         return self._ids[i], self.engine.keys_of(self._queue(self.graph.nodes[i])).place

@@ -1,4 +1,4 @@
-"""A workflow in the hands of whoever enqueued it: how it stands, what it gave, and what can be done with it."""
+"""The handle of a workflow: its state, its result, and how to cancel, extend or retry it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: Records that `info()` reads: of failed members, of those done first, of those done last. All that live are asked for.
+#: Records that `info()` reads: of failed members, of those done first, of those done last. All live members are read.
 RECORDS = 100
 
 
@@ -96,7 +96,7 @@ class WorkflowInfo(Struct, frozen=True, kw_only=True):
     progress: WorkflowProgress
     began_ms: int
     ended_ms: int | None
-    #: How its members stand to each other: a member's number, "3-9" side by side, {"chain": […]} or {"group": […]}.
+    #: The order of its members: a member's number, "3-9" side by side, {"chain": […]} or {"group": […]}.
     shape: Any
     members: tuple[Member, ...]
     #: kind ("on_success", …) and the job that is called
@@ -114,7 +114,7 @@ class Workflow(Generic[R]):
 
     def __init__(self, engine: Engine, id: str, queue: str) -> None:
         self._engine = engine
-        #: Its record, where `as_completed` has brought it.
+        #: Its record, if `as_completed` has read it.
         self._ended: Record | None = None
         self.id = id
         #: where it is kept
@@ -131,10 +131,10 @@ class Workflow(Generic[R]):
 
     # result
     def result(self, timeout: Duration | None = None) -> R:
-        """What it gave: the result of its last step, or the list of results of its last group.
+        """The result of its last step, or the list of results of its last group.
 
-        Waits until all its jobs have ended, at most `timeout`. Raises JobFailed, JobCancelled or JobExpired if it did
-        not go well.
+        Waits until all its jobs have ended, at most `timeout`. Raises JobFailed, JobCancelled or JobExpired if it
+        failed.
         """
         limit = None if timeout is None else seconds(timeout, what="timeout")
         record = self._ended or self._engine.client.wait(self._engine.keys_of(self.queue), self.id, limit)
@@ -153,7 +153,7 @@ class Workflow(Generic[R]):
         keys = self._engine.keys_of(self.queue)
         kept: tuple[flows.Plan, str] | None = yield flows.plan_of(keys, self.id)
         if kept is None:
-            raise ResultNotKept(f"workflow {self.id} is done, but what it gave is not kept any more")
+            raise ResultNotKept(f"workflow {self.id} is done, but its result is no longer kept")
         plan, error = kept
         if error:
             raise BadSignature(f"workflow {self.id}: of its plan: {error}")
@@ -166,14 +166,14 @@ class Workflow(Generic[R]):
             raise ResultNotKept(f"workflow {self.id} is done, but not all of its result was kept: {lacking}") from None
         found = []
         for place, raw in enumerate(raws):
-            # those that joined later are of a task that only they know
+            # members that joined later are not in the plan, so their task is unknown
             target = plan.target(plan.outputs[place]) if place < len(plan.outputs) else ""
             task = self._engine.tasks.get(target)
             found.append(task.signature.decode_result(raw) if task else msgspec.json.decode(raw))
         return cast("R", found if plan.is_list else found[0])
 
     def _why(self, state: State) -> Generator[Call[Any], Any, Exception]:
-        """The error that says which member is to blame."""
+        """The error, which names the member that failed first."""
         flow: flows.Flow | None = yield flows.look_closely(self._engine.keys_of(self.queue), self.id)
         blamed = self._blamed(flow, state)
         where = ""
@@ -186,7 +186,7 @@ class Workflow(Generic[R]):
         if keys.signer is not None:
             error = yield from flows.verify_failure(self._engine.keys_of, keys, self.id, state)
             if error:
-                return BadSignature(f"workflow {self.id} is said to be {state}{where}; {error}")
+                return BadSignature(f"workflow {self.id} appears {state}{where}, without proof: {error}")
         text = f"workflow {self.id} is {state}{where}"
         if state is State.CANCELLED:
             return JobCancelled(text)
@@ -204,7 +204,7 @@ class Workflow(Generic[R]):
 
     # looking
     def state(self) -> State:
-        """Where it is: `running` until its last job has ended, then done, dead, cancelled or expired."""
+        """`running` until its last job has ended, then done, dead, cancelled or expired."""
         return _state(self._engine.run(self._look()))
 
     async def astate(self) -> State:
@@ -262,12 +262,12 @@ class Workflow(Generic[R]):
         )
 
     def _seen(self, members: list[Member]) -> Steps[list[Member]]:
-        """The same, as far as a closer look tells more."""
+        """The same members with what their own queues know of them."""
         found: dict[str, Whereabouts] = {}
         living = [one for one in members if not one.state.has_ended]
         for queue, ids in _by_queue(living).items():
             found |= yield from of_living(self._engine.keys_of(queue), ids)
-        # failed ones say why; of those that are done there is nothing more to say but when
+        # records of failed members have the reason, those of done members only the times
         others = [one for one in members if one.id not in found and one.state is not State.DONE]
         for queue, ids in _by_queue(others[:RECORDS]).items():
             found |= yield from of_ended(self._engine.keys_of(queue), ids)
@@ -281,7 +281,7 @@ class Workflow(Generic[R]):
 
     # acting
     def cancel(self) -> int:
-        """Cancel all its jobs that have not ended; those that run are told to stop. How many there were."""
+        """Cancel all its jobs that have not ended; running ones are asked to stop. Returns how many there were."""
         return self._engine.run(self._cancel())
 
     async def acancel(self) -> int:
@@ -292,14 +292,14 @@ class Workflow(Generic[R]):
         engine = self._engine
         flow = yield from self._closely()
         cancelled, lost = 0, list[Member]()
-        # What comes last first: it must not start because what is before it ended.
+        # The last members first, so that none starts because its parent was cancelled.
         living = [one for one in _members(flow) if not one.state.has_ended][::-1]
         for start in range(0, len(living), REPORTS):
             part = living[start : start + REPORTS]
             for queue, ids in _by_queue(part).items():
                 rows = [(id, engine.failure_ms(None), "") for id in ids]
-                said, _ = yield jobs.cancel(engine.keys_of(queue), rows, engine.settings.dead_max)
-                unknown = {id for id, word in zip(ids, said, strict=True) if word == "unknown"}
+                outcomes, _ = yield jobs.cancel(engine.keys_of(queue), rows, engine.settings.dead_max)
+                unknown = {id for id, word in zip(ids, outcomes, strict=True) if word == "unknown"}
                 cancelled += len(ids) - len(unknown)
                 lost += [one for one in part if one.id in unknown]
         yield from engine.relay(*_by_queue(living))
@@ -308,7 +308,7 @@ class Workflow(Generic[R]):
         return cancelled
 
     def _give_up(self, lost: list[Member]) -> Steps[None]:
-        """Members that are nowhere, after a loss of data say, are waited for no longer."""
+        """Stop waiting for members of which nothing is left, such as after a loss of data."""
         heard = (yield from self._closely()).heard
         for queue, ids in _by_queue([one for one in lost if one.id not in heard]).items():
             recorded = yield from of_ended(self._engine.keys_of(queue), ids)
@@ -334,9 +334,9 @@ class Workflow(Generic[R]):
         return making(self._engine.telemetry, "enqueue", self.queue, **about)
 
     def retry(self) -> int:
-        """Run the failed part again: jobs that died, expired or were cancelled; what waits for them waits again.
+        """Run the failed part again: dead, expired and cancelled jobs; jobs that depend on them wait again.
 
-        What is done stays done. How many jobs run again.
+        Finished jobs are not repeated. Returns how many jobs run again.
         """
         return self._engine.run(self._retry())
 
@@ -347,20 +347,20 @@ class Workflow(Generic[R]):
     def _retry(self) -> Steps[int]:
         self._ended = None
         flow = yield from self._closely()
-        told: list[Report] = []
+        revived: list[Report] = []
         for one in _members(flow):
             if one.state in (State.DEAD, State.EXPIRED, State.CANCELLED):
                 seen: jobs.Seen = yield jobs.look(self._engine.keys_of(one.queue), one.id)
-                # what was cancelled because of another one comes back with that one
+                # a job that was cancelled because of its parent is revived with the parent
                 if seen.record is not None and seen.record.reason != "dependency_failed":
-                    with contextlib.suppress(JobError):  # one it depends on cannot run again
+                    with contextlib.suppress(JobError):  # a parent that cannot run again
                         number = yield from Job(self._engine, one.id, one.queue)._retry()
                         if number:
-                            told.append(Report(self.id, one.id, number, "revived", "n"))
-        # An outbox message reports it, too; but its carrier may be slower than the caller, who wants to wait.
-        if (yield from notify_all(self._engine.keys_of(self.queue), told, self._engine.settings.dead_max)):
+                            revived.append(Report(self.id, one.id, number, "revived", "n"))
+        # An outbox message reports it, too, but the caller may wait for the result before that is delivered.
+        if (yield from notify_all(self._engine.keys_of(self.queue), revived, self._engine.settings.dead_max)):
             yield from self._engine.relay(self.queue)
-        return len(told)
+        return len(revived)
 
 
 def _state(flow: flows.Flow | None) -> State:

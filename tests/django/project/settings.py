@@ -14,13 +14,21 @@ DEBUG = False
 ALLOWED_HOSTS = ["testserver"]
 ROOT_URLCONF = "tests.django.project.urls"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-INSTALLED_APPS = ["relevo.django", "tests.django.shop", "tests.django.mails", *([] if HAS_TASKS else ["django_tasks"])]
+INSTALLED_APPS = [
+    "relevo.django",
+    "relevo.django.outbox",
+    "tests.django.shop",
+    "tests.django.mails",
+    *([] if HAS_TASKS else ["django_tasks"]),
+]
 _FOLDER = os.environ.get("SHOP_FOLDER", ".")
 DATABASES: dict[str, Any] = {
     alias: {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.path.join(_FOLDER, f"{alias}.sqlite3"),
-        "OPTIONS": {"timeout": 60, "transaction_mode": "IMMEDIATE"},
+        "OPTIONS": {
+            "timeout": 60,
+        },
         "TEST": {"NAME": os.path.join(_FOLDER, f"{alias}.sqlite3")},
     }
     for alias in ("default", "archive")

@@ -1,9 +1,9 @@
---[[ Put one message on a service's queue: a request, or one that nobody waits for. Like engine/push.lua, with what a message may
-have besides: somebody to be told of its end, a deadline by the server's clock, a tenant's share, a name against doubles,
-a conversation it belongs to. With a worker waiting and nothing queued before it, it is handed over at once.
+--[[ Store one message on a service's queue, with or without a sender that waits. Like engine/push.lua, with what a message
+may have besides: a waiter that is notified of its end, a deadline by the server's clock, a tenant's share, a name that
+prevents duplicates, a conversation. If a worker is idle and nothing is queued before it, it is handed over at once.
 KEYS  jobs ready scheduled running claims groups clock waiters stats idle bell limits parking
       instances  zset  who serves the queue, until when it is believed alive
-      offers     hash  action -> until when somebody serves it
+      offers     hash  action -> until when a worker serves it
       unique     -     prefix of names held for a time
       made       -     prefix of what was made on behalf of a conversation
       carried    -     prefix of what jobs carry with them
@@ -15,18 +15,18 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
       lease_ms   int   lease of a job handed over directly
       keep_ms    int   how long the counters live without traffic
       id         id    the message
-      action     text  what somebody must serve; '': it waits for whoever comes
+      action     text  what a worker must serve; '': it waits for one
       priority tenant weight
       tier       text  counted by; '': none
       when       time  '' now, '+ms' after a delay
-      waiter     text  an inbox or an edge: who is told of its end; '': nobody
+      waiter     text  the inbox or edge that is notified of its end; '': none
       timeout_ms  int  its deadline from now; 0: none, or the body says it
       name hold_ms     the same name is the same message for so long; '': none
       anew       flag  1: unless nothing is left of that one
       conversation known_ms  made on its behalf, known for so long; '': none
       claimed    flag  1: its data stands in its bag
       body       json  without its closing brace, which the deadline may come before
-GIVES 'stored', 'nobody' serves it, 'taken' and the id that has the name, or 'gone': an earlier try was carried out and
+GIVES 'stored', 'unserved', 'taken' and the id that has the name, or 'gone': an earlier try was carried out and
       nothing is left of the message ]]
 -- @include store/ended_key
 -- @include store/carried_key
@@ -47,7 +47,7 @@ if is_repeated and known(id) then return { 'stored', '' } end
 if was_done then return { 'gone', '' } end
 local owner = name ~= '' and redis.call('GET', unique_key(name))
 if owner and owner ~= id then
-  -- A failure of which nobody heard is kept for a moment, but it is no answer.
+  -- The record of a failure without a waiter is kept for a moment, but it is no answer.
   local lives = redis.call('HEXISTS', jobs, owner) == 1
   if anew == '0' or lives or redis.call('GETRANGE', ended_key(owner), 0, 14) == '{"state":"done"' then
     remember('taken ' .. owner)
@@ -57,8 +57,8 @@ end
 if action ~= '' then
   local offered = redis.call('ZCOUNT', instances, now, '+inf') > 0 and redis.call('HGET', offers, action)
   if not offered or tonumber(string.match(offered, '^%d+') or 0) < now then
-    remember('nobody')
-    return { 'nobody', '' }
+    remember('unserved')
+    return { 'unserved', '' }
   end
 end
 if name ~= '' then redis.call('SET', unique_key(name), id, 'PX', hold_ms) end

@@ -1,8 +1,8 @@
---[[ Put plain requests of one process on a service's queue, all that came together. What is more than plain goes by
-bus/send_message.lua. A single one is handed to an idle worker if nothing is queued before it.
+--[[ Store plain requests of one process on a service's queue in one call. Requests with a name, a conversation or large data
+go through bus/send_message.lua. A single one is handed to an idle worker if nothing is queued before it.
 KEYS  jobs ready running claims clock waiters stats idle bell limits parking
       instances  zset  who serves the queue, until when it is believed alive
-      offers     hash  action -> until when somebody serves it
+      offers     hash  action -> until when a worker serves it
       ended      -     prefix of records of finished jobs
       sent       -     prefix of counters of calls
 ARGV  session    name  of the connection and this queue, see engine/lua/include/accept_call.lua
@@ -11,9 +11,9 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
       lease_ms   int   lease of a job handed over directly
       keep_ms    int   how long the counters live without traffic
       inbox      name  channel of the process that asks
-                       then per request: id, action ('': it waits for whoever comes), priority, tenant, weight, tier, ms until its
+                       then per request: id, action ('': it waits for a worker), priority, tenant, weight, tier, ms until its
                        deadline (0: the body says it), body without its closing brace
-GIVES per request 1; 0 if nobody serves the action; 2 if an earlier try was carried out and nothing is left of it ]]
+GIVES per request 1; 0 if no worker serves the action; 2 if an earlier try was carried out and nothing is left of it ]]
 -- @include store/ended_key
 -- @include engine/accept_call
 -- @include engine/keep_answer
@@ -41,7 +41,7 @@ if was_done then
   end
   return left
 end
-local said, bodies, noted, entries, stored = {}, {}, {}, {}, 0
+local codes, bodies, noted, entries, stored = {}, {}, {}, {}, 0
 local is_alone = #ARGV == 13
 local worker = is_alone and is_served(ARGV[7]) and wake()
 if worker and redis.call('EXISTS', ready, limits, parking) > 0 then
@@ -65,9 +65,9 @@ for i = 6, #ARGV, 8 do
       entries[#entries + 1] = place(ARGV[i + 2], tenant, ARGV[i + 4])
       entries[#entries + 1] = id
     end
-    said[#said + 1] = 1
+    codes[#codes + 1] = 1
   else
-    said[#said + 1] = 0
+    codes[#codes + 1] = 0
   end
 end
 if stored > 0 then
@@ -85,11 +85,11 @@ if #entries > 0 then
     worker = nil
   end
 end
-if stored < #said then
+if stored < #codes then
   local refused = {}
-  for i, code in ipairs(said) do
+  for i, code in ipairs(codes) do
     if code == 0 then refused[#refused + 1] = ARGV[8 * i - 2] end
   end
   remember(table.concat(refused, ' '))
 end
-return said
+return codes

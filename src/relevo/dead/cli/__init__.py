@@ -21,7 +21,7 @@ ID = "01k9q4w2zhq3mf7d0a2f"
 _ACTIONS: dict[str, Callable[[Screen, Relevo, argparse.Namespace], int]] = {
     "list": looking.letters,
     "show": looking.show,
-    "groups": looking.groups,
+    "error-groups": looking.error_groups,
     "retry": deeds.each,
     "discard": deeds.each,
     "restore": deeds.restore,
@@ -42,12 +42,12 @@ def add(subparsers: Subparsers) -> None:
         "list, group, retry, edit, discard or move dead letters",
         about="Dead letters are jobs that were given up, kept with their whole history.",
         examples=f"""
-        relevo dead groups -A shop:app                              what is wrong, the largest problem first
-        relevo dead groups -A shop:app --permanent                  what no retry will fix
+        relevo dead error-groups -A shop:app                        what is wrong, the largest problem first
+        relevo dead error-groups -A shop:app --permanent                  what no retry will fix
         relevo dead list -A shop:app --error Timeout --since 2h
         relevo dead show {ID} --name shop
         relevo dead retry {ID} --name shop
-        relevo dead retry --all --group 9f86d081884c7d65 --canary --rate 100/m --yes --name shop
+        relevo dead retry --all --error-group 9f86d081884c7d65 --canary --rate 100/m --yes --name shop
         relevo dead discard --all --queue mails --name shop         asks first; `restore` undoes it
         """,
     )
@@ -65,7 +65,9 @@ def _of_looking(actions: Subparsers) -> list[argparse.ArgumentParser]:
     show = command(actions, "show", "one of them with its history", examples=f"relevo dead show {ID} --name shop")
     show.add_argument("id", metavar="ID")
     show.add_argument("--queue", metavar="NAME", help="only of this queue")
-    groups = command(actions, "groups", "grouped by error", examples="relevo dead groups --name shop --queue mails")
+    groups = command(
+        actions, "error-groups", "grouped by error", examples="relevo dead error-groups --name shop --queue mails"
+    )
     groups.add_argument("--limit", type=whole, default=50, metavar="N", help="at most so many (default: 50)")
     groups.add_argument("--queue", metavar="NAME", help="only of this queue")
     add_permanence(groups)

@@ -15,7 +15,7 @@ from relevo.text.names import is_pool_name, pool_of
 from relevo.text.nearest import did_you_mean
 
 #: Filter options, without the queue.
-_FILTERS = ("task", "error", "reason", "came_from", "tenant", "text", "since", "until", "group", "permanent")
+_FILTERS = ("task", "error", "reason", "came_from", "tenant", "text", "since", "until", "error_group", "permanent")
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,9 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--from", dest="came_from", metavar="STATE", help="only those that came from this state")
     which.add_argument("--tenant", metavar="NAME", help="only of this tenant")
     which.add_argument("--text", metavar="TEXT", help="only where this is in the arguments, messages or tracebacks")
-    which.add_argument("--group", metavar="HEX", help="only those of this error group: see `relevo dead groups`")
+    which.add_argument(
+        "--error-group", metavar="HEX", help="only those of this error group: see `relevo dead error-groups`"
+    )
     add_stretch(which, "died")
     add_permanence(which)
 

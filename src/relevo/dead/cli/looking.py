@@ -1,4 +1,4 @@
-"""`relevo dead list`, `show` and `groups`."""
+"""`relevo dead list`, `show` and `error-groups`."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def groups(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
+def error_groups(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """Show the error groups, the largest first."""
-    found = app.dead.groups(args.queue, permanent=args.permanent, limit=args.limit)
+    found = app.dead.error_groups(args.queue, permanent=args.permanent, limit=args.limit)
     if not found:
         refuse_unknown_queue(app, args.queue)
     if args.json:

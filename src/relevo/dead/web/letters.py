@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from relevo.dead.choosing import chosen, named
-from relevo.dead.groups import Group
+from relevo.dead.error_groups import ErrorGroup
 from relevo.dead.paging import DeadRow
 from relevo.dead.wanted import Filters
 from relevo.engine.handle import JobInfo
@@ -52,7 +52,7 @@ class Which(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     text: Annotated[str, Meta(max_length=200, description="a part of anything in it; for operators")] = ""
     since: Time = ""
     until: Time = ""
-    group: Annotated[str, Meta(max_length=64, description="a fingerprint, as /dead/groups gives it")] = ""
+    error_group: Annotated[str, Meta(max_length=64, description="a fingerprint, as /dead/error-groups returns it")] = ""
     permanent: bool | None = None
 
 
@@ -64,7 +64,7 @@ class Page(Which, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class OfGroups(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many groups, of which queue and kind."""
+    """How many error groups, of which queue, permanent or not."""
 
     queue: QueueName = ""
     permanent: bool | None = None
@@ -175,11 +175,11 @@ async def dlq(desk: Desk, query: Page) -> Letters:
     return await _page(desk, query)
 
 
-@get("/dead/groups")
-async def groups(desk: Desk, query: OfGroups) -> list[Group]:
+@get("/dead/error-groups")
+async def error_groups(desk: Desk, query: OfGroups) -> list[ErrorGroup]:
     """Error groups, the largest first: dead letters of the same error, on the same path through the code."""
     queue = await if_named(desk, query.queue)
-    return await desk.app.dead.agroups(queue, permanent=query.permanent, limit=query.limit)
+    return await desk.app.dead.aerror_groups(queue, permanent=query.permanent, limit=query.limit)
 
 
 @get("/dead/{id}")
@@ -245,4 +245,4 @@ async def edit(desk: Desk, id: str, query: OfQueue, body: Edit) -> Did[Queued]:
     )
 
 
-ROUTES = (list_all, dlq, groups, show, retry, discard, restore, edit)
+ROUTES = (list_all, dlq, error_groups, show, retry, discard, restore, edit)

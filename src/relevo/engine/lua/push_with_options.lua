@@ -27,6 +27,7 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
       queue      text  the queue, as edges name it
       gate_ms    int   gated jobs are cancelled after so long if their gate is not opened
       list_ms    int   TTL of the list of workflows without a new one
+      once_ms    int   0, or how long it is known that these jobs were stored: a later call, also of another process, stores none twice
                        then per job: id, priority, body, when, tenant, weight, name, scope, needs, edges
                        needs: '' | 'w' or 'g' (gated), parents, keep, takes | 'f' or 'F' (a workflow, gated; its results in the place of the tenant),
                        members, keep, kept
@@ -40,7 +41,7 @@ if was_done then
   local as_then = {}
   for owner in string.gmatch(said_then or '', '%S+') do as_then[#as_then + 1] = owner end
   if #as_then == 0 then
-    for i = 7, #ARGV, 10 do as_then[#as_then + 1] = ARGV[i] end
+    for i = 8, #ARGV, 10 do as_then[#as_then + 1] = ARGV[i] end
   end
   return as_then
 end
@@ -50,7 +51,8 @@ end
 -- @include engine/tally
 -- @include engine/outbox
 
-local function taken(id) -- only for repeated calls: ids are made by the client and never used twice
+local function taken(id) -- for calls that may come twice: ids are made by the client and never used twice
+  if once_ms ~= '0' and not redis.call('SET', unique_key('once ' .. id), '', 'NX', 'PX', once_ms) then return true end
   return is_repeated and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended_key(id), carried_key(id)) > 0)
 end
 local function wake_for(n)
@@ -64,7 +66,7 @@ end
 local owners, stored, is_founded, is_taken = {}, 0, false, false
 local bodies, entries, timed, new, gated = {}, {}, {}, {}, {} -- written together at the end: a call for each job costs twice as much
 local head = redis.call('ZRANGE', scheduled, 0, 0)[1]
-for i = 7, #ARGV, 10 do
+for i = 8, #ARGV, 10 do
   local id, priority, body, when = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local tenant, weight, name, scope = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7]
   local needs, edges = ARGV[i + 8], ARGV[i + 9]

@@ -1,2 +1,2 @@
 -- The dead letters of one error group.
-local function alike_key(owner) return alike_key(owner) end
+local function alike_key(owner) return alike .. ':' .. owner end

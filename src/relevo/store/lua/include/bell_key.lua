@@ -1,2 +1,2 @@
 -- The bell of one worker.
-local function bell_key(owner) return bell_key(owner) end
+local function bell_key(owner) return bell .. ':' .. owner end

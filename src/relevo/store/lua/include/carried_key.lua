@@ -1,2 +1,2 @@
 -- What a job carries with it.
-local function carried_key(owner) return carried_key(owner) end
+local function carried_key(owner) return carried .. ':' .. owner end

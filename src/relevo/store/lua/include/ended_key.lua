@@ -1,2 +1,2 @@
 -- The record of an ended job.
-local function ended_key(owner) return ended_key(owner) end
+local function ended_key(owner) return ended .. ':' .. owner end

@@ -1,2 +1,2 @@
 -- The metadata of an entity.
-local function entity_key(owner) return entity_key(owner) end
+local function entity_key(owner) return entity .. ':' .. owner end

@@ -1,2 +1,2 @@
 -- What was made on behalf of a conversation.
-local function made_key(owner) return made_key(owner) end
+local function made_key(owner) return made .. ':' .. owner end

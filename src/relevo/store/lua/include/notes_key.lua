@@ -1,2 +1,2 @@
 -- The progress and logs of a job.
-local function notes_key(owner) return notes_key(owner) end
+local function notes_key(owner) return notes .. ':' .. owner end

@@ -1,2 +1,2 @@
 -- The line of a tenant, a task or another build.
-local function parked_key(owner) return parked_key(owner) end
+local function parked_key(owner) return parked .. ':' .. owner end

@@ -1,2 +1,2 @@
 -- The entities of a pool in one state.
-local function placed_key(owner) return placed_key(owner) end
+local function placed_key(owner) return placed .. ':' .. owner end

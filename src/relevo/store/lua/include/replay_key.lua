@@ -1,2 +1,2 @@
 -- The progress of a replay.
-local function replay_key(owner) return replay_key(owner) end
+local function replay_key(owner) return replay .. ':' .. owner end

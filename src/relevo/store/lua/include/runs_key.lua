@@ -1,2 +1,2 @@
 -- The history of a schedule.
-local function runs_key(owner) return runs_key(owner) end
+local function runs_key(owner) return runs .. ':' .. owner end

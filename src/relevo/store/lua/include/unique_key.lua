@@ -1,2 +1,2 @@
 -- The job that holds a name for a time.
-local function unique_key(owner) return unique_key(owner) end
+local function unique_key(owner) return unique .. ':' .. owner end

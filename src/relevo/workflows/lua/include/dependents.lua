@@ -1,5 +1,5 @@
 -- How a job that waits for others is notified of their ends. All it knows is in the hash carried:<id>:
---   since   when it was freed, so that its age can be told
+--   since   when it was released, for its age
 --   life    waits | freed (it may run) | cut (cancelled because of a parent); of a workflow: draft (until it is founded) | open | closed
 --   open    parents it still waits for          bad   parents that forbid it to run
 --   place   priority, when, weight, name and tenant, a line each: where it goes when it may run
@@ -40,7 +40,7 @@ local function hear(child, parent, number, state, policy, index, input)
   if parent == 'gate' and input ~= '' then unpack_member(child, bag, input) end
   local known = redis.call('HMGET', bag, 'life', 'open', 'bad', 'h:' .. parent)
   if not known[1] or known[1] == 'freed' then return nil end
-  -- The first word settles a callback. That its message was revived is none: the end will be told.
+  -- The first report settles a callback. A revived message is no end: another report will come.
   if policy == 'b' and (known[2] == '0' or state == 'revived') then return nil end
   local last, was_open, was_bad, was = string.match(known[4] or '', '^(%d+) (%d) (%d) (%a+)')
   if policy == 'f' and state ~= 'done' and state ~= 'revived' then
@@ -48,7 +48,7 @@ local function hear(child, parent, number, state, policy, index, input)
     if was and was ~= 'done' and was ~= 'revived' then return nil end
   else
     if last and was ~= 'expected' and tonumber(last) >= tonumber(number) then return nil end
-    if was == 'done' then return nil end -- what is done stays done, whoever says something else
+    if was == 'done' then return nil end -- a done job stays done, whatever another report says
   end
   -- A workflow that lost members before it was founded, because its maker took too long, is none.
   if parent == 'gate' and known[1] == 'draft' and known[3] ~= '0' then return nil end
@@ -105,7 +105,7 @@ local function cut(child, bag, parent, state, policy, signature)
   local body = redis.call('HGET', jobs, child)
   if not body then return end
   local known = redis.call('HMGET', bag, 'place', 'keep')
-  local told, claim = redis.call('HGET', story, child) or '', redis.call('HGET', claims, child) or '0'
+  local history, claim = redis.call('HGET', story, child) or '', redis.call('HGET', claims, child) or '0'
   redis.call('ZREM', waiting, child)
   redis.call('HDEL', jobs, child)
   redis.call('HDEL', claims, child)
@@ -114,10 +114,10 @@ local function cut(child, bag, parent, state, policy, signature)
   release(name, child)
   local keep = tonumber(string.match(known[2] or '', '^%d+$') or 0)
   local reason, why = 'dependency_failed', parent ~= '' and 'it depends on ' .. parent .. ', which is ' .. state or ''
-  if parent == 'gate' then why = 'whoever made it died before all of it was in place'
+  if parent == 'gate' then why = 'the process that enqueued it died before all of it was stored'
   elseif policy == 'f' then reason, why = 'not_needed', '' end
   -- Whose gate was never opened never came to be.
-  file(cancelled, parent == 'gate' and 'lapsed' or 'cancelled', child, cancelled_record(body, told, 'waiting', reason, why, signature or ''), keep,
+  file(cancelled, parent == 'gate' and 'lapsed' or 'cancelled', child, cancelled_record(body, history, 'waiting', reason, why, signature or ''), keep,
     string.match(claim, '^%d+') or '0')
   redis.call('HSET', bag, 'life', 'cut')
   redis.call('PEXPIRE', bag, keep)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from relevo.engine.engine import Engine
 
 
-class Group(Struct, frozen=True, kw_only=True):
+class ErrorGroup(Struct, frozen=True, kw_only=True):
     """Dead letters with one fingerprint, over all queues."""
 
     fingerprint: str
@@ -46,8 +46,8 @@ class Group(Struct, frozen=True, kw_only=True):
 
 def grouping(
     engine: Engine, queue: str | None, permanent: bool | None, limit: int
-) -> Generator[Call[Any], Any, list[Group]]:
-    """The largest groups, of one queue or of all."""
+) -> Generator[Call[Any], Any, list[ErrorGroup]]:
+    """The largest error groups, of one queue or of all."""
     check_limit(limit, 1000)
     check_permanent(permanent)
     names = yield from listed_queues(engine, queue)
@@ -68,14 +68,14 @@ def grouping(
     return sorted(groups, key=lambda group: (-group.count, -group.last_ms, group.fingerprint))[:limit]
 
 
-def _group(kind: str, by_queue: dict[str, letters.Alike], now_ms: int) -> Group:
+def _group(kind: str, by_queue: dict[str, letters.Alike], now_ms: int) -> ErrorGroup:
     parts = by_queue.values()
     heads = [head for part in parts for head in part.newest]
     newest = max(heads, key=lambda head: head.ended_ms, default=None)
     shown = newest or next((part.head for part in parts if part.head), Record(State.DEAD))
     recent, before = sum(part.recent for part in parts), sum(part.before for part in parts)
     first_ms = min(part.first_ms or part.last_ms for part in parts)
-    return Group(
+    return ErrorGroup(
         fingerprint=kind,
         count=sum(part.count for part in parts),
         error=shown.error,
