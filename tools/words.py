@@ -19,7 +19,7 @@ WORDS = (
 WHERE = ("src", "docs")
 ENDINGS = (".py", ".lua", ".md")
 #: Lines that hold one of them. Lower it with each change that rewrites some.
-BUDGET = 31
+BUDGET = 0
 
 _PATTERN = re.compile(rf"\b({'|'.join(WORDS)})\b", re.IGNORECASE)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from relevo.engine.context import JobContext, current_job
     from relevo.engine.handle import Job, JobInfo, Progress
     from relevo.engine.job import State
+    from relevo.engine.job_events import JobEvent
     from relevo.engine.message import Fault, Message, Reply
     from relevo.engine.options import Priority
     from relevo.engine.settle import Failure
@@ -45,6 +46,7 @@ __all__ = [
     "Fault",
     "Job",
     "JobContext",
+    "JobEvent",
     "JobInfo",
     "Lease",
     "Message",
@@ -85,6 +87,7 @@ _FROM = {
     "chain": "workflows.steps",
     "group": "workflows.steps",
     "Job": "engine.handle",
+    "JobEvent": "engine.job_events",
     "JobInfo": "engine.handle",
     "Progress": "engine.handle",
     "Backoff": "engine.backoff",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 from relevo.audit.trail import Audit
@@ -15,7 +15,10 @@ from relevo.codec.forms import Codec
 from relevo.dead.letters import DeadLetters
 from relevo.engine import finding
 from relevo.engine.engine import Engine
+from relevo.engine.following import checked as checked_filters
+from relevo.engine.following import events_of_app
 from relevo.engine.handle import Job
+from relevo.engine.job_events import JobEvent, Kind
 from relevo.engine.lists import listed_pools, listed_queues
 from relevo.engine.options import ONE_JOB_ONLY, changed
 from relevo.engine.pauses import Pause, Until
@@ -39,6 +42,7 @@ from relevo.text.durations import Duration
 from relevo.upkeep.duty import duties as upkeep_duties
 from relevo.upkeep.purge import purging
 from relevo.upkeep.report import UpkeepReport
+from relevo.upkeep.rules import check_declared
 from relevo.upkeep.sweeping import sweeping
 from relevo.workflows.finding import own_workflow
 from relevo.workflows.finding import workflow as workflow_of
@@ -291,7 +295,10 @@ class Relevo:
         """
         if states is None and still_there is None and data_ttl is None:
             return pool_of(self.engine, name)
-        pool = self.engine.part(Pools).declared[name] = Pool(self.engine, name, states, still_there, data_ttl)
+        pool = Pool(self.engine, name, states, still_there, data_ttl)
+        if pool.states:
+            check_declared(self.settings.purge_ages, name, pool.states)
+        self.engine.part(Pools).declared[name] = pool
         return pool
 
     def pools(self) -> list[str]:
@@ -301,6 +308,18 @@ class Relevo:
     async def apools(self) -> list[str]:
         """`pools` for async code."""
         return await self.engine.arun(listed_pools(self.engine))
+
+    def events(
+        self, *, queue: str | None = None, task: str | Task[..., Any] | None = None, kinds: Iterable[Kind] = ()
+    ) -> AsyncGenerator[JobEvent, None]:
+        """What happens to jobs from now on: started, progress, logs, retried, ended. Nothing is polled or kept.
+
+        Of all queues and tasks, or of one. `kinds`: only these.
+
+        >>> async for event in app.events(kinds=["ended"]):      # doctest: +SKIP
+        ...     print(event.task, event.state)
+        """
+        return events_of_app(self.engine, *checked_filters(self.engine, queue, task, kinds))
 
     def job(self, id: str, *, queue: str | None = None) -> Job[Any]:
         """A job by its id; without `queue`, the app's queues are asked, and then the others of the bus.

@@ -24,6 +24,7 @@ from relevo.dead.replay import Replay
 from relevo.engine import (
     clock_steps,
     dependents,
+    job_events,
     list_store,
     workers,
 )
@@ -50,6 +51,7 @@ from relevo.engine.push import NewJob, push_plain, push_rich
 from relevo.engine.workers import WorkerInfo
 from relevo.health import store as health
 from relevo.health import vitals_store as vitals
+from relevo.health.pool_vitals import pool_vitals
 from relevo.health.status import Health, Status
 from relevo.limits import store as limits
 from relevo.metrics import timing_store as timings
@@ -98,6 +100,8 @@ CALLS: list[tuple[Call[Any], int]] = [
     (turns.note(KEYS, [turns.Note(ID, 1, "log:1", "")], 1), 5),
     (jobs.look(KEYS, ID), 0),
     (jobs.attach(KEYS, ID, b"in"), 0),
+    (job_events.watch(KEYS, b"in", [ID, "*"], ["w"], 1), 3),
+    (job_events.publish(KEYS, [job_events.JobEvent(kind="started", job=ID, queue="default")] * 2), 4),
     (jobs.cancel(KEYS, [(ID, 1, ""), (ID, 1, "n")], 1), 8),
     (jobs.revive(KEYS, ID, Envelope("x"), b"", 0), 0),
     (jobs.discard(KEYS, [ID, ID]), 2),
@@ -196,7 +200,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (pools.amend(KEYS, "vm", {"a": b"1", "b": b""}), 4),
     (pools.roll(KEYS, "vms", "ready", 0, 0, 1), 0),
     (pools.census(KEYS), 0),
-    (pools.muster(KEYS, "vms", "shop:actions:pool:vms", stuck_ms=1), 0),
+    (pool_vitals(KEYS, "vms", "shop:actions:pool:vms", stuck_ms=1), 0),
     (pools.readmit(KEYS, ID, "vm", "ready", 1, {"a": b"1"}), 2),
     (pools.unplaced(KEYS, 1, 0), 0),
     (pools.lapse(KEYS, "vm", pools.Only(1, 2), 1), 0),
@@ -206,6 +210,7 @@ CALLS: list[tuple[Call[Any], int]] = [
 def code_of(name: str) -> str:
     """A script with its includes as its files spell it, without its header, its guard and comments."""
     text = script(name).text.decode().partition("]]")[2]
+    text = text.replace("KEYS[1] .. ", "")  # of `-- @spell`
     text = text.replace("local server = redis.pcall", "")  # a note of a fault may fail
     return re.sub(r"(?<![\w.])call\(", "redis.call(", re.sub(r"--.*", "", text))
 

@@ -83,6 +83,10 @@ class Client:
         """The same on the running event loop."""
         return self._here().inbox.ends(jobs)
 
+    def inbox(self) -> AsyncInbox:
+        """Where the running event loop waits for jobs."""
+        return self._here().inbox
+
     def ask(self, queue: QueueKeys, asked: Asked, timeout: float, send: Send) -> Coroutine[Any, Any, Record | None]:
         """Send a plain request on the running event loop and wait for its record; None: no worker serves it."""
         return self._here().inbox.ask(queue, asked, timeout, send)

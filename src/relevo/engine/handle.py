@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
@@ -11,8 +11,10 @@ from msgspec import Raw, Struct
 from relevo.engine import carried
 from relevo.engine import job_store as jobs
 from relevo.engine.fingerprint import is_permanent
+from relevo.engine.following import blocking, events_of_job
 from relevo.engine.ids import LENGTH, made_ms
 from relevo.engine.job import Attempt, Envelope, Record, State
+from relevo.engine.job_events import JobEvent, publish
 from relevo.engine.message import Message
 from relevo.engine.revival import Ended, reviving
 from relevo.engine.signed_ends import verify_record
@@ -219,6 +221,20 @@ class Job(Generic[R]):
         """`progress` for async code."""
         return _progress(await self._engine.arun(self._look()))
 
+    def events(self) -> AsyncGenerator[JobEvent, None]:
+        """What happens to the job until it has ended: started, progress, logs, retried, ended. Nothing is polled.
+
+        It begins with the latest progress, if there is any. The last event is that of the end.
+
+        >>> async for event in job.events():                 # doctest: +SKIP
+        ...     print(event.kind, event.fraction, event.state)
+        """
+        return events_of_job(self._engine, self.queue, self.id)
+
+    def watch(self) -> Iterator[JobEvent]:
+        """`events` for scripts: blocks until the next one."""
+        return blocking(self._engine, self.events)
+
     def _info(self) -> Generator[Call[Any], Any, JobInfo]:
         seen: jobs.Seen = yield self._look()
         if seen.state is State.UNKNOWN:
@@ -254,7 +270,13 @@ class Job(Generic[R]):
         answers, posted = yield jobs.cancel(engine.keys_of(self.queue), [row], engine.settings.dead_max)
         if posted:
             yield from engine.relay(self.queue)
+        if answers[0] == "cancelled":  # no worker has it, so none publishes its end
+            yield publish(engine.keys_of(self.queue), [self._cancelled(seen)])
         return bool(answers[0] != "unknown")
+
+    def _cancelled(self, seen: jobs.Seen) -> JobEvent:
+        task = seen.envelope.target if seen.envelope else ""
+        return JobEvent(kind="ended", job=self.id, queue=self.queue, task=task, state=State.CANCELLED)
 
     def retry(self) -> bool:
         """Run a dead, cancelled or expired job again, from the start or from its checkpoints.

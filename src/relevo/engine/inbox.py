@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from relevo.engine.job import Record, State, read_record
+from relevo.engine.job_events import MARK, RENEW_AFTER, Listeners
 from relevo.engine.job_store import attach, attach_all
 from relevo.engine.turn import fitting
 from relevo.errors import OutcomeUnknown, RelevoError, ResultTimeout, ServerUnavailable, StoreError, UnknownJob
@@ -88,6 +89,9 @@ class AsyncInbox:
         self._attached = 0
         self._broken = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
+        #: Who listens to events of jobs; and when workers were last called for them, by queue.
+        self.listeners = Listeners()
+        self._called: dict[str, float] = {}
         #: Requests that gather while others are being sent.
         self._crowds: dict[QueueKeys, _Crowd] = {}
         self._sending: set[asyncio.Task[None]] = set()
@@ -118,10 +122,27 @@ class AsyncInbox:
             if not awaited.futures:
                 del self._waiting[id]
 
-    async def ends(self, jobs: Sequence[tuple[QueueKeys, str]]) -> AsyncGenerator[End, None]:
-        """The ends of many jobs, as they come: the place of each in `jobs`, and its record; None: no such job."""
+    @property
+    def channel(self) -> bytes:
+        """The channel of this process."""
+        return self._channel
+
+    async def ready(self) -> None:
+        """Listen, if that is not so yet."""
         if self._wire is None or self._wire.closed is not None:
             await self._open()
+
+    def calls_workers(self, queue: str) -> bool:
+        """Whether it is time to call the workers of a watched queue: at first, and for those that came since."""
+        now = self._loop.time()
+        if now < self._called.get(queue, 0.0) + RENEW_AFTER / 2:
+            return False
+        self._called[queue] = now
+        return True
+
+    async def ends(self, jobs: Sequence[tuple[QueueKeys, str]]) -> AsyncGenerator[End, None]:
+        """The ends of many jobs, as they come: the place of each in `jobs`, and its record; None: no such job."""
+        await self.ready()
         ended: asyncio.Queue[int] = asyncio.Queue()
         futures: list[asyncio.Future[Record]] = [self._loop.create_future() for _ in jobs]
         openings = self._openings
@@ -276,6 +297,9 @@ class AsyncInbox:
                 future.set_exception(UnknownJob(f"no job {id}: it never was, or its record has ended"))
 
     def _message(self, _channel: bytes, payload: bytes) -> None:
+        if payload.startswith(MARK):
+            self.listeners.heard(payload)
+            return
         id = payload[:ID_LENGTH].decode(errors="replace")
         if id in self._waiting:
             record = _readable(payload)
@@ -313,7 +337,7 @@ class AsyncInbox:
                 async with asyncio.timeout(PING_EVERY):
                     await self._broken.wait()
             self._broken.clear()
-            if not self._waiting:
+            if not self._waiting and not self.listeners:
                 continue
             try:
                 if self._wire is None or self._wire.closed is not None:

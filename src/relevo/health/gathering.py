@@ -17,6 +17,7 @@ from relevo.engine.leader import take_turn
 from relevo.engine.lists import job_queues, listed_pools
 from relevo.engine.workers import roll
 from relevo.errors import ServerRefused, StoreError
+from relevo.health.pool_vitals import pool_vitals
 from relevo.health.status import (
     Health,
     PoolHealth,
@@ -38,7 +39,6 @@ from relevo.health.thresholds import limits_of
 from relevo.health.vitals import PoolVitals, Vitals
 from relevo.health.vitals_store import keep_minute, vitals
 from relevo.pools.pool import pool_of
-from relevo.pools.store import muster
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.store.server_facts import Memory, memory
 
@@ -179,7 +179,7 @@ def judged_pools(engine: Engine, before: Mapping[str, Mapping[str, Status]]) -> 
     found = [pool_of(engine, name) for name in (yield from listed_pools(engine))]
     limits = {pool.queue: limits_of(engine.settings.health_limits, pool.queue) for pool in found}
     looks: list[PoolVitals] = yield Ahead(
-        muster(pool.keys, pool.name, pool.queue, stuck_ms=limits[pool.queue].stuck_ms) for pool in found
+        pool_vitals(pool.keys, pool.name, pool.queue, stuck_ms=limits[pool.queue].stuck_ms) for pool in found
     )
     judged = [(look, judge_pool(look, limits[look.queue], before=before.get(look.queue))) for look in looks]
     return [PoolHealth(look.name, worst(one.status for one in why), why, look) for look, why in judged]

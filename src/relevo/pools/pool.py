@@ -26,7 +26,6 @@ from relevo.text.durations import Duration, seconds
 from relevo.text.legible import words_of
 from relevo.text.names import pool_name, state_word
 from relevo.text.nearest import did_you_mean
-from relevo.upkeep.rules import check_declared
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
@@ -68,8 +67,6 @@ class Pool:
         if isinstance(states, str) or (states is not None and not isinstance(states, Sequence)):
             raise OptionError(f"states: a list of words is needed, such as ('pending', 'ready'), found {states!r:.80}")
         self.states: tuple[str, ...] = tuple(state_word(state) for state in states or ())
-        if self.states:
-            check_declared(engine.settings.purge_ages, name, self.states)
         if still_there is not None and not callable(still_there):
             raise OptionError(f"still_there: a function is needed, found {still_there!r:.80}")
         self.still_there = still_there

@@ -15,8 +15,6 @@ from relevo.engine.fingerprint import error_line, fingerprint
 from relevo.engine.job import Attempt, Record, State
 from relevo.engine.job_store import record_of
 from relevo.engine.push import KEEP_MS
-from relevo.health.vitals import PoolVitals, StateVitals
-from relevo.health.vitals_store import RECENT_MS, SAMPLE
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 from relevo.version import __version__
@@ -192,26 +190,6 @@ def roll(pool: QueueKeys, name: str, state: str, older_ms: int, offset: int, lim
         return [_entity(name, id.decode(), fields, state, int(float(at))) for id, at, fields in rows]
 
     return Call([state, older_ms, offset, limit], decode, script, pool.of(script))
-
-
-def muster(pool: QueueKeys, name: str, queue: str, *, stuck_ms: int) -> Call[PoolVitals]:
-    """The health of a pool."""
-    script = pool.script("pools/measure_pool")
-
-    def decode(reply: list[Any]) -> PoolVitals:
-        now_ms, dead, recently, counters, *rows = reply
-        states = {}
-        for word, size, oldest, stuck, mean in zip(*(rows[n::5] for n in range(5)), strict=True):
-            ages = (now_ms - int(float(oldest)), now_ms - int(float(mean)))
-            states[word.decode(errors="replace")] = StateVitals(size, *ages, stuck, exact=size <= SAMPLE)
-        totals = {
-            field.decode(errors="replace"): int(n) for field, n in zip(counters[::2], counters[1::2], strict=True)
-        }
-        return PoolVitals(
-            name=name, queue=queue, now_ms=now_ms, states=states, dead=dead, dead_recently=recently, totals=totals
-        )
-
-    return Call([stuck_ms, RECENT_MS, SAMPLE, MOST_STATES], decode, script, pool.of(script))
 
 
 def census(pool: QueueKeys) -> Call[Census]:

@@ -30,10 +30,8 @@ _LOOKING = {
 _PURGING = _LOOKING | {
     "upkeep/purge_jobs",
     "upkeep/take_back_jobs",
-    "upkeep/extend_lock",
-    "upkeep/take_lock",
-    "upkeep/remember_position",
-    "upkeep/release_lock",
+    "engine/lead",
+    "engine/remember",
     "pools/move_entity",
     "pools/fail_entity",
     "pools/remove_entity",
@@ -49,6 +47,7 @@ _ENQUEUING = {
     "engine/list_names",
     "engine/read_job",
     "engine/wait_for_end",
+    "engine/watch_jobs",
     "bus/publish_event",
     "bus/deliver_events",
     "bus/log_events",
@@ -63,6 +62,7 @@ _WORKING = {
     "engine/stop_waiting",
     "engine/release_leases",
     "engine/write_logs",
+    "engine/publish_events",
     "engine/cancel_jobs",
     "workflows/announce_members",
     "workflows/notify_dependents",
@@ -122,7 +122,7 @@ _PLAIN_OF_WORKERS = {
 }
 #: The commands that each role calls without a script.
 PLAIN: dict[Role, set[str]] = {
-    "producer": {"ping", "time", "subscribe", "zadd", "zrange", "pexpire"},
+    "producer": {"ping", "time", "subscribe", "zadd", "zrange", "mget", "pexpire"},
     "worker": _PLAIN_OF_WORKERS,
     "service": _PLAIN_OF_WORKERS | {"zrangebyscore", "xrange", "xrevrange", "unlink"},
     "monitor": {

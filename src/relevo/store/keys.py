@@ -120,6 +120,11 @@ QUEUE_KEYS = {
         "id → channels of processes that wait for its end, and edges to what depends on it",
         "empties with the jobs",
     ),
+    "watching": Key(
+        "hash",
+        "id, or `*` for all jobs → until when the channels of which processes watch what happens",
+        "a minute, renewed by those who watch",
+    ),
     "errands": Key(
         "zset",
         "what workers do for the queue besides jobs, by time: outbox messages, and `@name` of schedules",

@@ -3,6 +3,7 @@
 A script opens with its contract. Its KEYS and ARGV names are read from that header and become the local variables of
 the script, so the contract cannot drift from the code below it. A script with several keys receives only the part that
 their names share, the hash tag of the queue, and spells the keys itself: that is less to send and to read in each call.
+Keys that most calls do not need are spelt where a line says `-- @spell names`.
 Parts shared by several scripts are inserted where a line says `-- @include name`.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -35,6 +37,9 @@ _STORING = frozenset(
 #: Keys that the caller chooses: a list of names, a worker, what a job carries, a report on health.
 _CHOSEN = frozenset({"list", "worker", "bag", "health"})
 
+#: Keys that a script spells where it needs them, because most calls do not.
+_SPELL = re.compile(r"-- @spell ([a-z ]+)$", re.MULTILINE)
+
 
 class Script:
     """One operation of the store."""
@@ -47,8 +52,9 @@ class Script:
         #: Whether it receives the hash tag of its keys instead of the keys.
         self.spells_keys = len(self.keys) > 1 and _CHOSEN.isdisjoint(self.keys)
         if self.spells_keys:
-            spelt = ", ".join(f"KEYS[1] .. '{name}'" for name in self.keys)
-            lines.append(f"local {', '.join(self.keys)} = {spelt}")
+            later = {name for names in _SPELL.findall(source) for name in names.split()}
+            lines.append(_spelt(name for name in self.keys if name not in later))
+            source = _SPELL.sub(lambda match: _spelt(match[1].split()), source)
         elif self.keys:
             lines.append(f"local {', '.join(self.keys)} = unpack(KEYS)")
         if self.args:
@@ -59,6 +65,12 @@ class Script:
 
     def __repr__(self) -> str:
         return f"<Script {self.name}>"
+
+
+def _spelt(names: Iterable[str]) -> str:
+    """Local variables with these keys."""
+    names = list(names)
+    return f"local {', '.join(names)} = " + ", ".join(f"KEYS[1] .. '{name}'" for name in names)
 
 
 def contract(source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -25,6 +25,7 @@ from relevo.store.replies import SlotMoving
 from relevo.text.names import known_as
 from relevo.worker import kill_points as faults
 from relevo.worker.arrivals import Arrivals
+from relevo.worker.event_sender import EventSender
 from relevo.worker.job_notes import JobNotes
 from relevo.worker.outbox_carrier import OutboxCarrier
 from relevo.worker.run import Run
@@ -85,11 +86,12 @@ class Consumer:
         self._clock = ServerClock()
         self._repair: asyncio.Task[None] | None = None
         self.outbox = OutboxCarrier(engine, queue, driver, self._outbox_was_emptied)
+        self.events = EventSender(self.keys, queue, worker.id, driver)
         #: how long its jobs waited and ran
         self.timings = Timings(engine.keys_of(known_as(queue)))
         longest = max(engine.settings.result_ttl, engine.settings.failure_ttl)
-        self.notes = JobNotes(self.keys, queue, driver, max(60_000, round(longest * 1000)))
-        self.settlements = Settlements(worker, queue, self._clock, self._kick.set)
+        self.notes = JobNotes(self.keys, queue, driver, self.events, max(60_000, round(longest * 1000)))
+        self.settlements = Settlements(worker, queue, self._clock, self.events, self._kick.set)
         self._settled = self.settlements.settled
         self._arrivals = Arrivals(
             self,
@@ -142,6 +144,8 @@ class Consumer:
             self._arrivals.take_handed(message[1:21].decode(errors="replace"), message[21:])
         elif kind == b"c":
             self._runner.cancel(self, message[1:].decode())
+        elif kind == b"w":
+            self.events.called()
         else:
             self._is_called = True
         self._kick.set()
@@ -158,6 +162,7 @@ class Consumer:
     async def run(self) -> None:
         """Claim and settle until the worker stops."""
         capacity = self._capacity
+        self.events.look()
         while True:
             # A retry that goes back may be due before the time we rest for: then ask as well, to learn when to wake.
             # No more than a turn gives: fewer than we asked for must mean that the queue is empty, and nothing else.
@@ -166,6 +171,7 @@ class Consumer:
             if not want and not len(part):
                 if self._worker.is_drained and not capacity.in_hand:
                     await self.outbox.finish()
+                    await self.events.finish()
                     return
                 self._worker.consumer_is_quiet()
                 await self._sleep()
@@ -219,6 +225,8 @@ class Consumer:
         self._clock.set(found.now_ms)
         self.timings.ahead = found.now_ms / 1000 - time.monotonic()
         self.settlements.after_turn(part, found)
+        if self.events.is_on:
+            self.events.settled(part, found.refused, found.now_ms)
         if found.refused:
             # After a lost reply an earlier turn may have settled them; else another worker has the job now.
             log.warning("%s: the outcome of %d jobs came too late and was refused", self.queue, len(found.refused))

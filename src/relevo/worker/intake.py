@@ -111,14 +111,14 @@ class Intake:
         context = run.context
         context.headers = headers
         run.is_asked = headers.intent == "request"
-        # What it took from beside it ends with it, and a callback somewhere is told by its record.
+        # What it took from beside it ends with it, and a callback may take its record.
         run.carries = envelope.takes != "" or (envelope.passes and not run.is_asked)
         if envelope.expires_ms is not None:
             context.deadline_ms = envelope.expires_ms
         if run.is_asked and envelope.expires_ms is not None:
             left = max(0.001, (envelope.expires_ms - now_ms) / 1000)
             context.deadline_at = time.monotonic() + left
-            run.limit = min(run.limit or left, left)  # nobody waits any longer
+            run.limit = min(run.limit or left, left)  # the caller waits no longer
 
     def _route(self, queue: str, envelope: Envelope) -> Route:
         return self.offer(queue).route_of(envelope.target)

@@ -10,6 +10,7 @@ from relevo.engine.turn import Note, note
 from relevo.errors import OutOfMemory, StoreError
 from relevo.store.aio import AsyncDriver
 from relevo.store.keys import QueueKeys
+from relevo.worker.event_sender import EventSender
 from relevo.worker.run import Run
 
 log = logging.getLogger("relevo.worker")
@@ -18,20 +19,26 @@ log = logging.getLogger("relevo.worker")
 class JobNotes:
     """The notes of one queue that are not written yet."""
 
-    def __init__(self, keys: QueueKeys, queue: str, driver: AsyncDriver, ttl_ms: int) -> None:
+    def __init__(self, keys: QueueKeys, queue: str, driver: AsyncDriver, events: EventSender, ttl_ms: int) -> None:
         self._keys = keys
         self._queue = queue
         self._driver = driver
+        self._events = events
         self._ttl_ms = ttl_ms
         self._notes: list[Note] = []
         self._is_full = False
 
     def add(self, run: Run) -> None:
         """Note what a running job has printed and its progress, as far as that is new."""
-        self._add(run, run.capture.text() if run.capture.changed else "", run.held.token)
+        text = run.capture.text() if run.capture.changed else ""
+        if self._events.is_on:
+            self._events.noted(run, text)
+        self._add(run, text, run.held.token)
 
     def add_end(self, run: Run, text: str, *, ended_well: bool) -> None:
         """The same for one that has just ended. `ended_well`: in the short way, so that its record is not shortened."""
+        if self._events.is_on:
+            self._events.noted(run, text)
         if not ended_well:
             self._add(run, text, "")
         elif run.result_ttl > 0:

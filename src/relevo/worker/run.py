@@ -15,6 +15,7 @@ from relevo.engine.task import Task
 from relevo.worker.capture import Capture
 
 if TYPE_CHECKING:
+    from relevo.worker.event_sender import EventSender
     from relevo.worker.executors.executor import Executor
     from relevo.worker.job_notes import JobNotes
     from relevo.worker.settlements import Settlements
@@ -46,6 +47,10 @@ class Origin(Protocol):
     @property
     def timings(self) -> Timings:
         """Measures them."""
+
+    @property
+    def events(self) -> EventSender:
+        """Publishes what happens to them."""
 
     def now_ms(self) -> int:
         """The server's clock."""

@@ -72,6 +72,8 @@ class Runner:
                 run.deadline = min(run.deadline, run.context.deadline_at)
         if self.ledger is not None:
             run.cell = self.ledger.write(run.origin.number, run.held.token, run.held.id, now, run.deadline)
+        if run.origin.events.is_on:
+            run.origin.events.started(run)
         if self._telemetry is not None:
             run.span = begin_span(self._telemetry, run)
         if faults.ACTIVE:

@@ -13,6 +13,7 @@ from relevo.engine.settle import Held, kept_body, settle, spared_ms
 from relevo.engine.signed_ends import done_signature_field
 from relevo.engine.turn import Settled, Turn
 from relevo.store.plan import Plan
+from relevo.worker.event_sender import EventSender
 from relevo.worker.run import Run
 from relevo.worker.server_clock import ServerClock
 
@@ -22,13 +23,16 @@ _FINISH = Finish()
 class Settlements:
     """The outcomes of one queue that the server does not know yet are in `settled`."""
 
-    def __init__(self, worker: Host, queue: str, clock: ServerClock, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, worker: Host, queue: str, clock: ServerClock, events: EventSender, on_change: Callable[[], None]
+    ) -> None:
         self.settled = Settled()
         self._engine = worker.engine
         self._worker = worker.id
         self._queue = queue
         self._signer = worker.engine.keys_of(queue).signer
         self._clock = clock
+        self._events = events
         self._on_change = on_change
         self._observers = [give(worker, queue) for give in worker.engine.observers]
         #: jobs that are offered to other workers: why, and what becomes of them if none takes them
@@ -39,6 +43,8 @@ class Settlements:
     def conclude_run(self, run: Run, happened: Happened, result: bytes = b"", not_kept: str = "") -> Outcome | None:
         """Settle a run. None: it simply went well, as most do, and took the short way."""
         envelope = run.held.envelope
+        if self._events.is_on:
+            self._events.settling(run.held)
         if (
             isinstance(happened, Returned)
             and run.held.token == 1
@@ -88,6 +94,8 @@ class Settlements:
 
     def conclude(self, held: Held, happened: Happened, result: bytes = b"", not_kept: str = "") -> Outcome:
         """Decide what becomes of a job, and settle it."""
+        if self._events.is_on:
+            self._events.settling(held)
         now_ms = self._clock.now_ms()
         policy, terms = self._engine.terms_of(held.envelope, self._queue)
         outcome = decide(held.story, happened, policy, now_ms, random.random())

@@ -153,7 +153,7 @@ class Worker:
         self._stop.set()
 
     def start_anew(self) -> None:
-        """Stop, and ask whoever supervises for a fresh process."""
+        """Stop, and ask the supervisor for a fresh process."""
         if not self.is_stopping:
             self.wants_recycling = True
             self.stop()
@@ -285,7 +285,7 @@ class Worker:
                 try:
                     await duty()
                     return
-                except StoreError as error:  # a fault of the server is told in a line, wherever it shows
+                except StoreError as error:  # a fault of the server is one line, wherever it shows
                     log.warning("%s: %s; it starts anew", name, error)
                     await asyncio.sleep(1)
                 except (Exception, asyncio.CancelledError):

@@ -32,13 +32,16 @@ if was_done then return 0 end
 local level = priority .. ':'
 if #ARGV == 7 then
   local id, body = ARGV[6], ARGV[7]
-  -- asked only of repeated calls: ids are made by the client and never used twice
-  if is_repeated and (redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1) then return 0 end
+  if is_repeated then -- ids are made by the client and never used twice
+    -- @spell ended
+    if redis.call('HEXISTS', jobs, id) == 1 or redis.call('EXISTS', ended .. ':' .. id) == 1 then return 0 end
+  end
   redis.call('HSET', jobs, id, body)
   if redis.call('HINCRBY', stats, 'enqueued', '1') == 1 then redis.call('PEXPIRE', stats, keep_ms) end
   local waiting = redis.call('ZPOPMAX', idle)
   local worker
   if waiting[1] then
+    -- @spell running claims bell limits parking
     -- @include store/now
     -- @include engine/wake_worker
     worker = is_believed(waiting[2]) and waiting[1] or wake()
@@ -64,10 +67,12 @@ if #ARGV == 7 then
   return 1
 end
 
+-- @spell bell
 -- @include store/now
 -- @include engine/wake_worker
 local jobs_given, from, to = ARGV, 6, #ARGV
 if is_repeated then
+  -- @spell ended
   jobs_given, from, to = {}, 1, 0
   for i = 6, #ARGV, 2 do
     if redis.call('HEXISTS', jobs, ARGV[i]) == 0 and redis.call('EXISTS', ended .. ':' .. ARGV[i]) == 0 then
