@@ -14,6 +14,7 @@ HERE = Path(__file__).parents[1]
 WORDS = (
     *("nobody", "somebody", "everybody", "anybody", "whoever", "stranger", "strangers"),
     *("told", "said", "hears", "heeds", "obey", "obeys", "vouch", "vouches", "goodbye"),
+    *("believe", "believes", "believed", "mend", "mends", "mended", "worked off"),
     *("meanwhile", "of late", "thereby", "whereupon"),
 )
 WHERE = ("src", "docs")

@@ -29,7 +29,9 @@ from relevo.health.duty import duties as health_duties
 from relevo.health.gathering import alook, look
 from relevo.health.gathering import cached as cached_health
 from relevo.health.status import Health
+from relevo.limits import code_limits
 from relevo.limits.breaker_observer import BreakerObserver
+from relevo.limits.code_limits import CodeLimits
 from relevo.pools.pool import Pool, Pools, StillThere, pool_of
 from relevo.queues.pauses_in_app import all_pauses, pausing, resuming
 from relevo.queues.queue import Queue
@@ -74,7 +76,7 @@ class Relevo:
         self.engine.built_in[GATHER] = Task(self.engine, gather, GATHER, self.engine.default_options)
         for feature in (Bus, Pools):
             self.engine.part(feature)
-        self.engine.duties += [schedule_duties, bus_duties, health_duties, upkeep_duties]
+        self.engine.duties += [schedule_duties, code_limits.duties, bus_duties, health_duties, upkeep_duties]
         self.engine.observers += [MessageObserver, BreakerObserver]
 
     @property
@@ -113,7 +115,8 @@ class Relevo:
 
         Its name is `module.function` unless `name` says otherwise; workers find it by that name, so it must be the
         same where jobs are made and where they run. With `cron="30 2 * * *", tz="Europe/Madrid"` or `every="10s"`
-        workers run it by the clock; `schedule` lists the other options.
+        workers run it by the clock; `schedule` lists the other options. `concurrency=5, rate="10/s"` are the defaults
+        of its limits, which operators can change.
         """
         if func is not None:
             return self._register(func, name, options)
@@ -124,10 +127,12 @@ class Relevo:
             raise TargetError(f"@app.task needs a function, found {func!r:.80}")
         if isinstance(func, Task):
             raise TargetError(f"{func.target} is a task already; change its options with .using(…)")
+        options = dict(options)  # a decorator may be used for several functions
         target = f"{module_of(func)}.{own_name(func)}" if name is None else name
         if not is_task_name(target):
             raise TargetError(f"a task's name is text without colons and spaces, found {target!r:.80}")
         times = {option: options.pop(option) for option in TIMES & options.keys()}
+        limit = code_limits.taken(options)
         before = self.tasks.get(target)
         if before is not None and getattr(before.func, "__qualname__", "") != getattr(func, "__qualname__", ""):
             raise ConfigurationError(f"two tasks are called {target!r}: give one of them another name=")
@@ -135,6 +140,7 @@ class Relevo:
         task = self.engine.task_class(self.engine, func, target, chosen)
         if times:
             self.engine.part(Timetable).named[target] = described(self.engine, target, task, times, "code")
+        self.engine.part(CodeLimits).add(task.options.queue, target, limit)
         self.tasks[target] = task
         return task
 
@@ -190,7 +196,7 @@ class Relevo:
         """A service of the bus, to serve its actions or to send messages as it: `app.service("embedding")`.
 
         `context` is a queue of its own beside the service's others, for a tenant or a session that must be apart.
-        `keep_events`: how long what it publishes can be heard again by those who `replay` it.
+        `keep_events`: how long its events are kept for subscribers that `catch_up`.
         """
         return Service(self.engine, name, context, keep_events)
 

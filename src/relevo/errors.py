@@ -6,7 +6,7 @@
     │   ├── OptionError             an option of a task or a job is wrong
     │   ├── TargetError             a function that no worker could find again
     │   └── FormatError             the keys on the server are of a version that this one does not get along with
-    ├── StoreError              the operator: the server or the way to it is ill
+    ├── StoreError              the operator: the server or the way to it has a fault
     │   ├── ServerUnavailable       not reachable, restarting, failing over
     │   │   └── OutcomeUnknown          the connection broke: what was asked may have been done
     │   ├── OutOfMemory             the server refuses writes until memory is freed
@@ -62,11 +62,11 @@ class TargetError(ConfigurationError):
 
 
 class FormatError(ConfigurationError):
-    """The keys on the server were written by a version of relevo that this one does not get along with."""
+    """The keys on the server were written by a version of relevo that is not compatible with this one."""
 
 
 class StoreError(RelevoError):
-    """The server, or the way to it, is ill."""
+    """The server, or the way to it, has a fault."""
 
 
 class ServerUnavailable(StoreError):

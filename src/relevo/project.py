@@ -1,8 +1,8 @@
-"""The project around a directory: how far up settings and data are looked for, and which of its files are believed.
+"""The project around a directory: how far up settings and data are looked for, and which of its files are trusted.
 
 A file above the working directory may have been put there by another user of this machine, and settings decide which
 server is used and which functions a worker runs. So the search ends at the root of the project, at the home directory
-and below a directory of another user or for all (/tmp). A file is believed only if no other user but root could have
+and below a directory of another user or for all (/tmp). A file is trusted only if no other user but root could have
 written it.
 """
 
@@ -93,7 +93,7 @@ def find_settings(directory: Path, name: str, part: Callable[[Path, Table], Tabl
         table = part(path, _parsed(path, content))
         if reason and table:
             raise SettingsError(
-                f"{path} is not believed: {reason}, and settings decide which server is used and what a worker runs. "
+                f"{path} is not trusted: {reason}, and settings decide which server is used and what a worker runs. "
                 "Make it and its directory your own (chown), or give settings as RELEVO_* variables."
             )
         if "allow" in table and not is_inside:

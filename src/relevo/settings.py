@@ -226,7 +226,7 @@ def _server_check(name: str, given: Any) -> str | None:
     return given  # type: ignore[no-any-return]
 
 
-# Below a millisecond the store would see zero, and zero means "at once" or "for ever" to the server.
+# Below a millisecond the store would see zero, and zero means "at once" or "no limit" to the server.
 _SPAN = partial(_duration, least=0.001)
 _SPAN_OR_NONE = partial(_duration, least=0.0)
 
@@ -299,7 +299,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Seconds a job waits for a worker that knows its task: longer than any deployment in steps.
     unknown_task_ttl: Annotated[float, _SPAN] = 86_400.0
 
-    # Seconds to wait for the server's answer. It answers in under a millisecond; at five seconds it is ill.
+    # Seconds to wait for the server's answer. It answers in under a millisecond; after five seconds it has a fault.
     call_timeout: Annotated[float, _SPAN] = 5.0
 
     # Seconds to open a connection: room for one lost packet, which is sent again after a second.
@@ -326,7 +326,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     claim_check: Annotated[int, partial(_size, least=1)] = 2**16
 
     # Keys for signing jobs, messages and results, each "id:secret", or "service:id:secret" for what one service says.
-    # The first (of each service) signs, all are believed. None by default; with some, what is not signed does not run.
+    # The first (of each service) signs, all are accepted. None by default; with some, what is not signed does not run.
     signing_keys: Annotated[tuple[str, ...], _signing_keys] = ()
 
     # Whether the caller of a request is shown our traceback. Not by default: it tells of files and values.
@@ -354,7 +354,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Whether spans are made for OpenTelemetry. Off: who has no collector should not pay for them.
     otel: Annotated[bool, _switch] = False
 
-    # Whether workers look after the app's health, keep what they find for `app.health(cached=True)`, and log when it
+    # Whether workers check the app's health, keep the report for `app.health(cached=True)`, and log when it
     # changes. Off, because the operator decides; `app.health()` and `relevo health` always answer.
     health: Annotated[bool, _switch] = False
 
@@ -508,7 +508,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
     if environ is os.environ:
         environ = {**environ, **_given_apart}
     known = {f"RELEVO_{name.upper()}": name for name in Settings.__struct_fields__}
-    # An empty variable is none: compose files hand on unset variables as empty ones.
+    # An empty variable is none: compose files pass unset variables as empty ones.
     if redis_url := environ.get("REDIS_URL"):
         yield "url", redis_url, "REDIS_URL"
     for variable, value in environ.items():

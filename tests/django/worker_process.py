@@ -23,10 +23,13 @@ def environment(shop: SiteApp, **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def worker_process(shop: SiteApp, folder: Path, *arguments: str, **variables: str) -> Iterator[WorkerProcess]:
+def worker_process(
+    shop: SiteApp, folder: Path, *, command: str = "relevo worker", **variables: str
+) -> Iterator[WorkerProcess]:
     """`manage.py relevo worker`, ended with the block."""
-    command = [*MANAGE, "relevo", "worker", *arguments]
-    worker = WorkerProcess(command, env=environment(shop, **variables), log=folder / "worker.log", dies=False)
+    worker = WorkerProcess(
+        [*MANAGE, *command.split()], env=environment(shop, **variables), log=folder / "worker.log", dies=False
+    )
     try:
         yield worker
     finally:

@@ -15,10 +15,11 @@ from relevo.engine.turn import Turn, rest
 from relevo.health.vitals import Vitals
 from relevo.health.vitals_store import vitals
 from relevo.limits import store as limits
-from relevo.limits.limit import limit_of
+from relevo.limits.limit import NO_TERMS, limit_of
 from relevo.limits.pause_store import pauses, written
 from relevo.limits.store import LimitInfo
 from relevo.queues import store as queues
+from relevo.store.plan import Call
 from tests.store.desk import LEASE_MS, Desk, moved, new_id, plain
 from tests.store.test_limits import assert_nothing_is_left, commands, started
 
@@ -64,7 +65,73 @@ def line(desk: Desk, name: str) -> list[str]:
     return desk.members(f"parked:{name}")
 
 
+def declare(desk: Desk, name: str, **given: Any) -> bool:
+    terms = limit_of(**given).terms if given else NO_TERMS
+    changed: bool = desk.run(limits.declare(desk.keys, name, terms))
+    return changed
+
+
+def in_force(desk: Desk, name: str) -> tuple[int | None, str, bool]:
+    """At once, the default of the code, and whether an operator set another limit."""
+    one = standing(desk, name)
+    return one.concurrency, one.default, one.is_overridden
+
+
 # of a task
+
+
+def test_a_default_of_the_code_is_in_force_until_an_operator_sets_a_limit(desk: Desk) -> None:
+    assert declare(desk, "t:charge", concurrency=2, rate="10/s")
+    assert not declare(desk, "t:charge", concurrency=2, rate="10/s")
+    assert in_force(desk, "t:charge") == (2, "concurrency=2, rate=10/s, burst=10", False)
+    assert declare(desk, "t:charge", concurrency=3)
+    assert in_force(desk, "t:charge") == (3, "concurrency=3", False)
+
+    assert limit(desk, "t:charge", concurrency=9)
+    assert not declare(desk, "t:charge", concurrency=4)
+    assert in_force(desk, "t:charge") == (9, "concurrency=4", True)
+
+    assert desk.run(limits.unlimit(desk.keys, "t:charge")), "the default comes back"
+    assert in_force(desk, "t:charge") == (4, "concurrency=4", False)
+    assert not desk.run(limits.unlimit(desk.keys, "t:charge"))
+    assert declare(desk, "t:charge")
+    assert desk.run(limits.gauge(desk.keys, ["t:charge"])) == []
+    assert not desk.run(Call([b"EXISTS", desk.keys.key("limits")]))
+
+
+def test_a_limit_that_an_operator_set_before_is_kept_by_a_default(desk: Desk) -> None:
+    limit(desk, "t:charge", concurrency=9)
+    assert not declare(desk, "t:charge", concurrency=2)
+    assert in_force(desk, "t:charge") == (9, "concurrency=2", True)
+    assert not declare(desk, "t:charge"), "the code has none any more"
+    assert in_force(desk, "t:charge") == (9, "", False)
+
+
+def test_a_limit_that_equals_the_default_is_an_operators_all_the_same(desk: Desk) -> None:
+    declare(desk, "t:charge", concurrency=2)
+    assert not limit(desk, "t:charge", concurrency=2)
+    assert not declare(desk, "t:charge", concurrency=5)
+    assert in_force(desk, "t:charge") == (2, "concurrency=5", True)
+
+
+def test_pauses_and_breakers_leave_a_default_alone(desk: Desk) -> None:
+    desk.run(limits.pause(desk.keys, "t:charge"))
+    assert declare(desk, "t:charge", concurrency=2)
+    assert in_force(desk, "t:charge") == (2, "concurrency=2", False)
+    desk.run(limits.resume(desk.keys, "t:charge"))
+    assert in_force(desk, "t:charge") == (2, "concurrency=2", False)
+    assert not standing(desk, "t:charge").paused
+
+
+def test_jobs_keep_to_a_default_of_the_code(desk: Desk) -> None:
+    declare(desk, "t:charge", concurrency=2)
+    ids = enqueue(desk, "charge", 5)
+    assert len(desk.claim(10)) == 2
+    declare(desk, "t:charge", concurrency=4)
+    assert len(desk.claim(10)) == 2
+    declare(desk, "t:charge")
+    assert len(desk.claim(10)) == 1
+    assert len(ids) == 5
 
 
 def test_no_more_jobs_of_a_task_run_than_its_limit_allows_and_other_tasks_are_not_affected(desk: Desk) -> None:

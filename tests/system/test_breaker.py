@@ -42,7 +42,7 @@ class Bank:
         options = {"retries": 3, "backoff": Backoff.fixed(0.05), "breaker": QUICK} | options
 
         @app.task(name="shop.charge", **options)
-        async def charge(number: int, error: type[Exception] = ConnectionError) -> None:
+        async def charge(number: int) -> None:
             self.calls += 1
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)

@@ -324,3 +324,83 @@ async def test_wrong_limits_are_refused_in_async_code_too(app: Relevo) -> None:
         with pytest.raises(OptionError):
             await call(app.queue())
     assert await app.queue().alimits() == []
+
+
+# in the code
+
+
+def limits_of_tasks(queue: Queue) -> dict[str, tuple[int | None, str | None, str, bool]]:
+    return {one.task: (one.concurrency, one.rate, one.default, one.is_overridden) for one in queue.limits()}
+
+
+async def test_a_worker_declares_the_limits_of_its_code_and_keeps_to_them(app: Relevo) -> None:
+    watched = Watched(app, concurrency=2)
+    await watched.enqueue("", 10, seconds=-1)
+    async with working(app):
+        await aeventually(lambda: watched.most[""] == 2)
+        watched.gate.set()
+        await aeventually(lambda: watched.is_done(10))
+    assert watched.most[""] == 2
+    assert limits_of_tasks(app.queue()) == {"step": (2, None, "concurrency=2", False)}
+
+
+def test_a_changed_default_is_in_force_after_a_deploy_unless_an_operator_set_a_limit(
+    app: Relevo, app_factory: AppFactory
+) -> None:
+    def deploy(**limits: Any) -> dict[str, tuple[int | None, str | None, str, bool]]:
+        version = app_factory(app.name)
+
+        @version.task(name="charge", **limits)
+        def charge() -> None: ...
+
+        with working(version):
+            pass
+        return limits_of_tasks(app.queue())
+
+    assert deploy(concurrency=2) == {"charge": (2, None, "concurrency=2", False)}
+    assert deploy(concurrency=3, rate="10/s") == {"charge": (3, "10/s", "concurrency=3, rate=10/s, burst=10", False)}
+    app.queue().limit(task="charge", concurrency=8)
+    assert deploy(rate="5/s") == {"charge": (8, None, "rate=5/s, burst=5", True)}
+    app.queue().unlimit(task="charge")
+    assert limits_of_tasks(app.queue()) == {"charge": (None, "5/s", "rate=5/s, burst=5", False)}
+    assert deploy() == {}
+
+
+async def test_a_limit_of_an_action_is_one_of_its_service(bus: Relevo) -> None:
+    svc = bus.service("shop")
+
+    @svc.action("charge", concurrency=3, rate="100/m", burst=7)
+    async def charge() -> None: ...
+
+    with pytest.raises(OptionError, match=r"concurrency is an option of tasks and actions; a subscription has a queue"):
+        svc.on("other.thing", concurrency=3)(lambda: None)
+    async with working(bus):
+        pass
+    assert limits_of_tasks(bus.queue(svc.queue)) == {
+        "shop.charge": (3, "100/m", "concurrency=3, rate=100/m, burst=7", False)
+    }
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ({"rate": "10 a day"}, "rate: not a rate: '10 a day'"),
+        ({"concurrency": 0}, "concurrency: a whole number from 1"),
+        ({"burst": 5}, "limit: give concurrency=, rate= or both|burst: it is how many"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused_by_the_decorator(app: Relevo, limits: Any, why: str) -> None:
+    with pytest.raises(OptionError, match=why):
+
+        @app.task(**limits)
+        def charge() -> None: ...
+
+    assert app.tasks == {}
+
+
+def test_limits_are_options_of_the_task_and_not_of_a_job(app: Relevo) -> None:
+    @app.task(concurrency=None, rate=None)
+    def charge() -> None: ...
+
+    with pytest.raises(OptionError, match=r"'rate' is an option of @app\.task\(\.\.\.\), not of this call"):
+        charge.using(rate="1/s")

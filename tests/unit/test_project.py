@@ -134,11 +134,11 @@ def test_settings_of_another_user_in_the_project_are_an_error(tmp_path: Path, na
     made(deep, tmp_path / ".git")
     path.write_text(f"{'[tool.relevo]' if name == 'pyproject.toml' else ''}\nurl = 'redis://theirs'\n")
     os.chown(path, STRANGER, -1)
-    with pytest.raises(SettingsError, match=rf"{path} is not believed: it belongs to uid {STRANGER}"):
+    with pytest.raises(SettingsError, match=rf"{path} is not trusted: it belongs to uid {STRANGER}"):
         load(directory=deep, environ={})
     os.chown(path, 0, -1)
     os.chown(tmp_path, STRANGER, -1)
-    with pytest.raises(SettingsError, match=rf"{path} is not believed: its directory belongs to uid {STRANGER}"):
+    with pytest.raises(SettingsError, match=rf"{path} is not trusted: its directory belongs to uid {STRANGER}"):
         load(directory=tmp_path, environ={})
     if name == "pyproject.toml":  # every project has one, mostly without a word for relevo
         path.write_text("[project]\nname = 'x'\n")

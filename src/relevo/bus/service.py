@@ -20,9 +20,10 @@ from relevo.bus.outgoing import Outgoing, like_the_last, outgoing, time_left
 from relevo.bus.requests import Request
 from relevo.engine.context import current_job, running
 from relevo.engine.handle import Job
-from relevo.engine.options import ONE_JOB_ONLY, Options, changed
+from relevo.engine.options import OF_LIMITS, ONE_JOB_ONLY, Options, changed
 from relevo.engine.task import Task
 from relevo.errors import OptionError, StoreError, TargetError
+from relevo.limits import code_limits
 from relevo.telemetry import making
 from relevo.text.durations import Duration, seconds
 from relevo.text.nearest import did_you_mean
@@ -105,7 +106,10 @@ class Service:
 
         def register(func: Callable[..., Any]) -> Any:
             given = action_name(name if name is not None else getattr(func, "__name__", ""))
-            task = self._handler(func, f"{self.name}.{given}", self.queue, options)
+            terms = dict(options)
+            limit = code_limits.taken(terms)
+            task = self._handler(func, f"{self.name}.{given}", self.queue, terms)
+            self.engine.part(code_limits.CodeLimits).add(self.queue, task.target, limit)
             self.engine.part(Bus).add_action(task.target, task)
             self.engine.part(Bus).served[self.name, self.context] = None
             return task
@@ -149,6 +153,11 @@ class Service:
     def _handler(self, func: Callable[..., Any], target: str, queue: str, options: dict[str, Any]) -> Task[..., Any]:
         if isinstance(func, Task) or not inspect.isroutine(func):
             raise TargetError(f"{target}: a function is needed, found {func!r:.80}")
+        if wrong := sorted(OF_LIMITS & options.keys()):
+            raise OptionError(
+                f"{target}: {wrong[0]} is an option of tasks and actions; a subscription has a queue of its own, "
+                f"which app.queue({queue!r}).limit(…) limits"
+            )
         if "queue" in options:
             raise OptionError(f"{target}: the queue of an action is that of its service; leave `queue` out")
         # The result of an action goes to its requests and callbacks; no record of it is needed.
@@ -174,7 +183,6 @@ class Service:
     ) -> Job[Any]:
         """Send a message without waiting. When this returns, the server has it. Failed attempts are retried, then the
         message is dead-lettered.
-
 
         With `on_reply`, this service's action of that name is called with a `Reply` when the message has ended, on any
         live instance of the service; after `timeout` (a day) `on_timeout` is called, or else `on_reply`. Both get
@@ -312,7 +320,7 @@ class Service:
         wait: bool = False,
         **about: Any,
     ) -> Any:
-        """Call an action and wait for its result, at most `timeout` seconds, and no longer than our own caller waits.
+        """Call an action and wait for its result, at most `timeout` seconds (in a request: no longer than its caller).
 
         Raises NoResponders at once if no worker serves it (`wait=True`: wait for one), RemoteError if it failed there,
         RequestTimeout if no answer came; the request is cancelled then. `returns` is the type to decode the result to.
@@ -418,7 +426,7 @@ class Service:
             return len(event.to)
 
     def catch_up(self, pattern: str, /, *, since: Duration | datetime) -> int:
-        """Handle past events again, since an age such as "1h" or a datetime: how many there are.
+        """Get past events again, since an age such as "1h" or a datetime. Returns how many there are.
 
         For this service's subscription with this pattern, from the log that the publisher keeps (`keep_events`).
         """

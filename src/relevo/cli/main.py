@@ -47,7 +47,7 @@ COMMANDS = {
     "demo": "relevo.cli.demo.command",
 }
 
-DESCRIPTION = "Background jobs on Redis or Valkey: run them, watch them, mend them."
+DESCRIPTION = "Background jobs on Redis or Valkey: run them, watch them, repair them."
 EPILOG = """\
 examples:
   relevo demo                          see it work, with nothing to install or configure

@@ -79,7 +79,7 @@ def begin() -> None:
     if shared:
         _use(shared)
         return
-    reset_queries()  # which DEBUG would collect for ever
+    reset_queries()  # which DEBUG would collect without end
     _close_old()
 
 

@@ -290,7 +290,7 @@ class Job(Generic[R]):
         return await self._engine.arun(self._retry()) > 0
 
     def _retry(self) -> Steps[int]:
-        """The number under which its dependents hear of its revival; 0: there was none."""
+        """The number under which its dependents are notified of its revival; 0: there was none."""
         self._ended = None
         seen: jobs.Seen = yield self._look()
         if seen.state is State.UNKNOWN:

@@ -16,7 +16,7 @@ from relevo.store.plan import Ahead, Argument, Call, Steps
 
 
 class Claim(Struct, frozen=True):
-    """Who holds a job since when, and with which token."""
+    """The worker that holds a job, since when, and with which token."""
 
     token: int
     worker: str
@@ -143,7 +143,7 @@ def revive(
     queue: QueueKeys, id: str, envelope: Envelope, body: bytes, ended_ms: int, *, died_ms: int | None = None
 ) -> Call[tuple[int, int]]:
     """Put an ended job back in its queue: 0 if another call did so before, -1 if a parent forbids it, else 1, or
-    `REVIVED_AND_POSTED` if there is something to relay; and the number under which its dependents hear of that.
+    `REVIVED_AND_POSTED` if there is something to relay; and the number under which its dependents are notified.
 
     `died_ms`: only if it is the dead letter that died then, and not again since.
     """

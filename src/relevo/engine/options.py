@@ -247,6 +247,8 @@ ALIASES = {"countdown": "delay"}
 ONE_JOB_ONLY = frozenset({"delay", "eta", "name", "depends_on"})
 #: Options of the task, which `.using` refuses: a worker reads them from the task itself.
 TASK_ONLY = frozenset({"retry_on", "give_up_on", "max_crashes", "breaker", "executor", "secret"})
+#: The same, of which the decorator makes limits.
+OF_LIMITS = frozenset({"concurrency", "rate", "burst"})
 
 
 def changed(options: Options, changes: Mapping[str, Any], *, refuse: frozenset[str] = frozenset()) -> Options:
@@ -256,8 +258,8 @@ def changed(options: Options, changes: Mapping[str, Any], *, refuse: frozenset[s
         option = ALIASES.get(given, given)
         reader = _READERS.get(option)
         if reader is None or option in refuse:
-            where = "@app.task(...)" if option in TASK_ONLY else ".using(...)"
-            if reader is not None:
+            where = "@app.task(...)" if option in TASK_ONLY | OF_LIMITS else ".using(...)"
+            if reader is not None or option in OF_LIMITS:
                 raise OptionError(f"{given!r} is an option of {where}, not of this call")
             if given == "group":
                 raise OptionError("unknown option 'group': the option is tenant=; group(...) is a part of a workflow")

@@ -31,7 +31,7 @@ class Ended(Struct, frozen=True):
 class Revival(Struct, frozen=True):
     """What became of it: neither a number nor a refusal if it runs again already, or has gone."""
 
-    #: The number under which its dependents hear of the revival; 0: it was not revived.
+    #: The number under which its dependents are notified of the revival; 0: it was not revived.
     number: int = 0
     #: Why the job cannot run again; '': it can.
     refusal: str = ""

@@ -274,7 +274,7 @@ def _grown(then: int, now: int) -> int:
 
 
 def clears_in(backlog: int, *rates: Rates | None) -> float | None:
-    """Seconds until a backlog is worked off at the first of these rates that shrinks it; None: no rate does."""
+    """Seconds until a backlog is empty at the first of these rates that shrinks it; None: no rate does."""
     if not backlog:
         return 0.0
     for one in rates:

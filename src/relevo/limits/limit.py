@@ -26,6 +26,10 @@ MOST_AT_ONCE = 1_000_000
 LONGEST_NAME = 200
 LONGEST_TASK = 1000
 _NONE = "-"
+#: The terms of no limit at all.
+NO_TERMS = "- - -"
+#: Before the name of a task: what its code gives as the default, with ` o` if an operator set another limit.
+CODE = "d:"
 
 #: The store's names for what is limited: the whole queue, a task (`t:shop.charge`), a tenant (`g:acme`).
 QUEUE, TASK, TENANT = "q:", "t:", "g:"

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from relevo.engine.breaker import Breaker
-from relevo.limits.limit import QUEUE, TASK, TENANT, Limit, limit_in
+from relevo.limits.limit import CODE, QUEUE, TASK, TENANT, Limit, limit_in
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Argument, Call
 
@@ -20,6 +20,8 @@ CHUNK = 200
 #: Names that one call looks at: of each, the head of its line is read, at most three milliseconds in all.
 NAMES = 50
 _ORDER = (QUEUE, TASK, TENANT)
+#: At the end of a default.
+_OVERRIDDEN = " o"
 
 
 class LimitInfo(Struct, frozen=True, repr_omit_defaults=True, kw_only=True):
@@ -42,6 +44,10 @@ class LimitInfo(Struct, frozen=True, repr_omit_defaults=True, kw_only=True):
     until_ms: int | None = None
     #: Of a task whose attempts failed too often: none start (open), or one at a time (half_open).
     breaker: Literal["", "open", "half_open"] = ""
+    #: The limit that the task's code gives as the default, such as `concurrency=5, rate=10/s`; '': none.
+    default: str = ""
+    #: Whether an operator set another one, which is in force instead.
+    is_overridden: bool = False
 
     @property
     def kind(self) -> Literal["queue", "task", "tenant"]:
@@ -55,8 +61,22 @@ def limit(queue: QueueKeys, name: str, limit: Limit) -> Generator[Call[Any], Any
 
 
 def unlimit(queue: QueueKeys, name: str) -> Call[bool]:
-    """Remove a limit: returns whether there was one."""
+    """Remove a limit; a default of the code comes back. Returns whether that changed anything."""
     return _call(queue, name, "unlimit")
+
+
+def declare(queue: QueueKeys, name: str, terms: str) -> Generator[Call[Any], Any, bool]:
+    """Set the default that a task's code gives: returns whether that changed the limit in force."""
+    return _set(queue, name, "declare", terms)
+
+
+def declared(queue: QueueKeys, names: list[str]) -> Call[list[str | None]]:
+    """The terms of the defaults of these tasks; None: it has none."""
+
+    def decode(texts: list[bytes | None]) -> list[str | None]:
+        return [None if text is None else text.decode(errors="replace").removesuffix(_OVERRIDDEN) for text in texts]
+
+    return Call([b"HMGET", queue.key("limits"), *(CODE + name for name in names)], decode)
 
 
 def pause(queue: QueueKeys, name: str, ends_ms: int = 0, note: bytes = b"{}") -> Generator[Call[Any], Any, bool]:
@@ -120,15 +140,16 @@ def gauge(queue: QueueKeys, names: list[str]) -> Call[list[LimitInfo]]:
 
     def decode(reply: list[Any]) -> list[LimitInfo]:
         now_ms, *rest = reply
-        rows = zip(names, rest[::3], rest[1::3], rest[2::3], strict=True)
+        rows = zip(names, rest[::4], rest[1::4], rest[2::4], rest[3::4], strict=True)
         read = ((name, limit_in(text, now_ms), counts) for name, text, *counts in rows if text)
         return [_read(name, one, now_ms, *counts) for name, one, counts in read if one is not None]
 
     return Call([*names], decode, script, queue.of(script))
 
 
-def _read(name: str, one: Limit, now_ms: int, running: int, parked: int) -> LimitInfo:
+def _read(name: str, one: Limit, now_ms: int, running: int, parked: int, code: bytes) -> LimitInfo:
     is_task = name.startswith(TASK)
+    terms = code.decode(errors="replace").removesuffix(_OVERRIDDEN)
     return LimitInfo(
         tenant="" if is_task else name[2:],
         concurrency=one.concurrency,
@@ -140,4 +161,11 @@ def _read(name: str, one: Limit, now_ms: int, running: int, parked: int) -> Limi
         task=name[2:] if is_task else "",
         until_ms=one.resumes_ms,
         breaker="" if one.probe_ms is None else "open" if one.probe_ms > now_ms else "half_open",
+        default=_in_words(terms),
+        is_overridden=code.endswith(_OVERRIDDEN.encode()),
     )
+
+
+def _in_words(terms: str) -> str:
+    words = zip(("concurrency", "rate", "burst"), terms.split(" "), strict=False)
+    return ", ".join(f"{what}={value}" for what, value in words if value not in ("", "-"))

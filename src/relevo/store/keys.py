@@ -162,7 +162,8 @@ QUEUE_KEYS = {
     "limits": Key(
         "hash",
         "`q:`, `t:task`, `g:tenant` → `concurrency rate burst paused`; of an open breaker also when its next probe may "
-        "start, how many failed, and its longest rest",
+        "start, how many failed, and its longest rest; `d:t:task` → the default of its code, ` o` if an operator "
+        "set another",
         "permanent until the limit is removed",
     ),
     "holding": Key("hash", "id → names of the limits it runs under; `#name` → how many run", "empties with the jobs"),

@@ -37,6 +37,11 @@ def pay_apart(id: int) -> int:
     return int(pay(id))
 
 
+@app.task(cron="*/30 * * * *", priority=75)
+def tidy() -> None:
+    """Run by the clock."""
+
+
 @app.task(retries=0)
 def speak(language: str | None) -> str:
     before = translation.get_language()

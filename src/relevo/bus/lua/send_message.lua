@@ -2,7 +2,7 @@
 may have besides: a waiter that is notified of its end, a deadline by the server's clock, a tenant's share, a name that
 prevents duplicates, a conversation. If a worker is idle and nothing is queued before it, it is handed over at once.
 KEYS  jobs ready scheduled running claims groups clock waiters stats idle bell limits parking
-      instances  zset  who serves the queue, until when it is believed alive
+      instances  zset  workers that serve the queue, until when they count as alive
       offers     hash  action -> until when a worker serves it
       unique     -     prefix of names held for a time
       made       -     prefix of what was made on behalf of a conversation

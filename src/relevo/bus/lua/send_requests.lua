@@ -1,7 +1,7 @@
 --[[ Store plain requests of one process on a service's queue in one call. Requests with a name, a conversation or large data
 go through bus/send_message.lua. A single one is handed to an idle worker if nothing is queued before it.
 KEYS  jobs ready running claims clock waiters stats idle bell limits parking
-      instances  zset  who serves the queue, until when it is believed alive
+      instances  zset  workers that serve the queue, until when they count as alive
       offers     hash  action -> until when a worker serves it
       ended      -     prefix of records of finished jobs
       sent       -     prefix of counters of calls

@@ -60,4 +60,5 @@ def _what(one: LimitInfo) -> str:
 
 def _state(one: LimitInfo) -> str:
     breaker = {"": "", "open": "breaker open", "half_open": "breaker half open"}[one.breaker]
-    return ", ".join(filter(None, ("paused" if one.paused else "", breaker)))
+    origin = "" if not one.default else f"instead of {one.default}" if one.is_overridden else "from the code"
+    return ", ".join(filter(None, ("paused" if one.paused else "", breaker, origin)))

@@ -4,7 +4,7 @@ KEYS  limits     hash  name -> its limit, see limits/lua/include/limit_text.lua
       ready      zset  priority and fair tag
       parked     -     prefix of the lines
 ARGV                   the names
-GIVES now; per name: its limit ('': it has none now), how many run, how many wait because of it ]]
+GIVES now; per name: its limit ('': it has none now), how many run, how many wait because of it, the default of its code ]]
 -- @include store/parked_key
 -- @include store/now
 local reply = { now }
@@ -20,5 +20,6 @@ for i = 1, #ARGV do
   reply[#reply + 1] = redis.call('HGET', limits, name) or ''
   reply[#reply + 1] = tonumber(redis.call('HGET', holding, '#' .. name) or 0) or 0
   reply[#reply + 1] = waiting
+  reply[#reply + 1] = redis.call('HGET', limits, 'd:' .. name) or ''
 end
 return reply

@@ -12,7 +12,7 @@ KEYS  limits     hash  name -> its limit, see limits/lua/include/limit_text.lua
       idle       zset  workers that wait
       bell       -     prefix of the workers' bells
 ARGV  name       text  as limits name it: 'q:' the queue, 't:shop.charge', 'g:acme'
-      does       word  limit, unlimit, pause or resume (which also closes a breaker)
+      does       word  limit, unlimit, declare (the default of the code), pause or resume (which also closes a breaker)
       terms      text  of a limit: 'concurrency rate burst'
       ends       int   of a pause: when it ends by itself; 0: never
       note       json  of a pause: why, and by whom
@@ -28,8 +28,20 @@ local concurrency, rate, burst, paused_for, open = terms_of(text, name)
 -- What counts as a change for users: not when a pause ends or a probe may start.
 local function gist() return concurrency .. rate .. burst .. (paused_for == '0' and '0' or '1') .. (open == '' and '' or 'o') end
 local before = gist()
-if does == 'limit' then concurrency, rate, burst = string.match(terms, '^(%S+) (%S+) (%S+)$')
-elseif does == 'unlimit' then concurrency, rate, burst = '-', '-', '-'
+-- Of a task: the default of its code, and ' o' if an operator set another limit.
+local own, by_operator = string.match(redis.call('HGET', limits, 'd:' .. name) or '', '^(%S+ %S+ %S+)( ?o?)$')
+local function take(new) concurrency, rate, burst = string.match(new, '^(%S+) (%S+) (%S+)$') end
+if does == 'limit' then
+  take(terms)
+  if own then redis.call('HSET', limits, 'd:' .. name, own .. ' o') end
+elseif does == 'unlimit' then
+  take(own or '- - -')
+  if own then redis.call('HSET', limits, 'd:' .. name, own) end
+elseif does == 'declare' then
+  if not own then by_operator = concurrency .. rate == '--' and '' or ' o' end
+  if terms == '- - -' then redis.call('HDEL', limits, 'd:' .. name)
+  else redis.call('HSET', limits, 'd:' .. name, terms .. by_operator) end
+  if by_operator == '' then take(terms) end
 elseif does == 'pause' then
   paused_for = ends == '0' and '1' or ends
   note_pause(name, ends, note)

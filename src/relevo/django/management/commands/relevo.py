@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-APP = "relevo.django.worker:app"
+from relevo.django.management.command_line import run
 
 
 class Command(BaseCommand):
@@ -16,10 +15,16 @@ class Command(BaseCommand):
 
     help = "The command line of relevo for this project: worker, status, health, dead, schedules, purge, …"
     requires_system_checks: list[str] = []  # noqa: RUF012
+    #: What stands before the arguments.
+    words: tuple[str, ...] = ()
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Give all arguments but Django's own to relevo's parser; exits with its code."""
-        sys.exit(run(argv[2:]))
+        """Give all arguments to relevo's parser; exits with its code."""
+        sys.exit(run([*self.words, *argv[2:]]))
+
+    def print_help(self, *_: str) -> None:
+        """For `manage.py help relevo`."""
+        run([*self.words, "--help"])
 
     def add_arguments(self, parser: CommandParser) -> None:
         """For `call_command("relevo", "status", "--json")`."""
@@ -27,14 +32,6 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, **options: Any) -> None:
         """Called by `call_command`."""
-        code = run([*options["arguments"]])
+        code = run([*self.words, *options["arguments"]])
         if code:
             sys.exit(code)
-
-
-def run(arguments: list[str]) -> int:
-    """Run one command of relevo with the app of this project."""
-    from relevo.cli.main import main
-
-    os.environ["RELEVO_APP"] = APP
-    return main(arguments)
