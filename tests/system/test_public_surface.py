@@ -25,8 +25,8 @@ PROMISED = [
 ]  # fmt: skip
 #: What an app offers, besides the async twins.
 OFFERED = [
-    "audit", "close", "codec", "conversations", "dead", "engine", "enqueue", "events", "function", "health", "job", "name",
-    "pause", "pauses", "pool", "pools", "purge", "queue", "queues", "resume", "schedule", "schedules", "service",
+    "audit", "close", "codec", "conversations", "dead", "engine", "enqueue", "events", "function", "health", "job",
+    "name", "pause", "pauses", "pool", "pools", "purge", "queue", "queues", "resume", "schedule", "schedules", "service",
     "settings", "sweep", "task", "tasks", "workflow",
 ]  # fmt: skip
 WITH_METHODS = [
