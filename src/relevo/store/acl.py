@@ -48,6 +48,7 @@ _ENQUEUING = {
     "engine/read_job",
     "engine/wait_for_end",
     "engine/watch_jobs",
+    "engine/change_job",
     "bus/publish_event",
     "bus/deliver_events",
     "bus/log_events",
