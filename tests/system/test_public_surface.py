@@ -18,8 +18,8 @@ from tests.system.shell import environment
 
 #: What a user imports: adding a name here is a promise.
 PROMISED = [
-    "Backoff", "Breaker", "Cancel", "Entity", "Failure", "Fault", "Job", "JobContext", "JobEvent", "JobInfo",
-    "Lease", "Message", "Pool", "Priority", "Progress", "Queue", "Relevo", "Reply", "Retry", "Schedule",
+    "Backoff", "Breaker", "Cancel", "Entity", "Failure", "Fault", "Job", "JobContext", "JobEvent", "JobInfo", "Lease",
+    "Message", "Pool", "Priority", "Progress", "Queue", "Relevo", "Reply", "Retry", "Schedule",
     "ScheduleInfo", "Service", "Snooze", "State", "Task", "UpkeepReport", "Workflow", "WorkflowInfo",
     "WorkflowProgress", "as_completed", "chain", "current_job", "group",
 ]  # fmt: skip
