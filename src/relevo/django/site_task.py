@@ -29,6 +29,8 @@ class SiteTask(Task[P, R]):
 
     #: None: as `RELEVO["on_commit"]`.
     on_commit: OnCommit = None
+    #: The task of `django.tasks` that it runs; None: it is one of our own.
+    of_django: Any = None
 
     def __init__(
         self,
