@@ -24,7 +24,7 @@ from tests.topologies import Cluster
 from chaos import releases
 from relevo import State
 from relevo.errors import StoreError
-from relevo.worker.worker import AHEAD_MOST
+from relevo.worker.capacity import AHEAD_MOST
 
 #: Jobs of one run, besides the one that is watched: they must survive as well.
 OTHERS = 20

@@ -11,7 +11,7 @@ import textwrap
 import types
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
@@ -43,7 +43,7 @@ def run_of(task: Task[..., Any], *args: Any, **kwargs: Any) -> Run:
     held = Held(tasks.app.engine.new_id(), 1, body, envelope)
     context = JobContext(held.id, "default", task.target, attempt=2, history=(Attempt("failed"),), worker="me")
     kept = task.options.result_ttl if envelope.result_ttl is None else envelope.result_ttl
-    return Run(None, held, task, *decoded, context, Capture(10_000), result_ttl=kept)
+    return Run(cast(Any, None), held, task, *decoded, context, Capture(10_000), result_ttl=kept)
 
 
 class Pool:

@@ -11,7 +11,7 @@ from relevo.engine.turn import rest
 from relevo.store.plan import Call
 from relevo.store.replies import ConnectionLost
 from relevo.store.source import Source, Tries
-from relevo.upkeep.store import Act, Ending, purge
+from relevo.upkeep.store import Act, Ending, purge_jobs
 from tests.conftest import AppFactory
 from tests.servers import Server
 from tests.store.bus import make_bus
@@ -69,5 +69,5 @@ def test_the_purge_leaves_a_job_alone_that_is_there_anew_since_it_was_looked_at(
     assert desk.run(Leader(desk.keys, "me").take())
     for score, is_removed in ((seen, False), (int(desk.score("done", id) or 0), True)):
         act = Act(id=id, state="done", score=score, claim="", since_ms=seen, limit_ms=1000, end=Ending(verb="removed"))
-        assert desk.run(purge(desk.keys, "me", [act], 1000))[0] == [is_removed]
+        assert desk.run(purge_jobs(desk.keys, "me", [act], 1000))[0] == [is_removed]
         assert (desk.record(id) is None) is is_removed

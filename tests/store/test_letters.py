@@ -10,7 +10,7 @@ import redis
 
 from relevo import Relevo
 from relevo.engine.dependents import follow
-from relevo.engine.edges import Edge, Letter, letter_of
+from relevo.engine.edges import Edge, OutboxMessage, outbox_message
 from relevo.engine.job import State, read_record
 from relevo.engine.job_store import attach, cancel, discard, look
 from relevo.engine.outbox import RESERVED_MS, ROUND, Taken, deliver, relay, take_outbox
@@ -69,7 +69,7 @@ def test_a_turn_that_ends_a_job_writes_one_outbox_message_with_all_its_edges(des
     others = {} if state == "done" else {f"{parent}.gone": f"discarded {number + 1} {text.partition(' ')[2][2:]}"}
     assert outbox(desk) == {f"{parent}.{number}": text} | others
     assert due == desk.score("errands", f"{parent}.{number}") > 0  # type: ignore[operator]
-    assert letter_of(text.encode()) == Letter(state, number, parent, edges)
+    assert outbox_message(text.encode()) == OutboxMessage(state, number, parent, edges)
     assert desk.ask("EXISTS", "waiters") == 0
     before = everything(desk)
     assert desk.turn(0, moved(parent, "dead", 1)).refused == [parent.encode()]
@@ -109,10 +109,10 @@ def test_an_outbox_message_holds_the_record_only_if_a_child_takes_the_result(des
     end(desk, takes_not, "kept", record=record)
     end(desk, failed, "dead")
     written = outbox(desk)
-    assert letter_of(written[f"{failed}.2"].encode()).record == b""
-    assert letter_of(written[f"{takes}.2"].encode()).record == record
-    assert letter_of(written[f"{takes_not}.2"].encode()).record == b""
-    reports = letter_of(written[f"{takes}.2"].encode()).reports("")
+    assert outbox_message(written[f"{failed}.2"].encode()).record == b""
+    assert outbox_message(written[f"{takes}.2"].encode()).record == record
+    assert outbox_message(written[f"{takes_not}.2"].encode()).record == b""
+    reports = outbox_message(written[f"{takes}.2"].encode()).reports("")
     assert [(one.index, one.input) for _, one in reports] == [("", b""), (str(index), b'"a\\nb"')]
 
 

@@ -12,7 +12,7 @@ from relevo.dead.export import Imported
 from relevo.errors import JobError, OptionError, PayloadError
 from relevo.health.status import Status
 from relevo.pools.pool import Entity, Pool
-from relevo.pools.store import readmit
+from relevo.pools.store import revive_entity
 from relevo.store.plan import Call
 from relevo.text.names import is_pool_name, parse, pool_name
 from tests.conftest import AppFactory
@@ -229,7 +229,7 @@ def test_entity_comes_back_from_its_dead_letter_once(vms: Pool) -> None:
 def test_a_return_whose_reply_was_lost_counts_when_it_is_asked_again(vms: Pool, times: Times) -> None:
     vms.add("vm-1")
     letter = vms.fail("vm-1", "no ip") or ""
-    call = readmit(vms.keys, letter, "vm-1", "ready", 1, {})
+    call = revive_entity(vms.keys, letter, "vm-1", "ready", 1, {})
     again = Call(call.command(repeated=True, text=True), call.decode)
     assert [times.app.engine.run(one) for one in (again, again, call)] == [1, 1, 0]
     assert places(vms) == {"ready": 1}

@@ -18,16 +18,16 @@ from tests.system.shell import environment
 
 #: What a user imports: adding a name here is a promise.
 PROMISED = [
-    "Backoff", "Breaker", "Cancel", "Entity", "Failure", "Fault", "Job", "JobContext", "JobInfo", "Lease",
+    "Backoff", "Breaker", "Cancel", "Entity", "Failure", "Fault", "Job", "JobContext", "JobEvent", "JobInfo", "Lease",
     "Message", "Pool", "Priority", "Progress", "Queue", "Relevo", "Reply", "Retry", "Schedule",
     "ScheduleInfo", "Service", "Snooze", "State", "Task", "UpkeepReport", "Workflow", "WorkflowInfo",
-    "WorkflowProgress", "chain", "current_job", "group",
+    "WorkflowProgress", "as_completed", "chain", "current_job", "group",
 ]  # fmt: skip
 #: What an app offers, besides the async twins.
 OFFERED = [
-    "audit", "close", "codec", "conversations", "dead", "engine", "enqueue", "function", "health", "job", "name",
-    "pause", "pauses", "pool", "pools", "purge", "queue", "queues", "resume", "schedule", "schedules", "service",
-    "settings", "sweep", "task", "tasks", "workflow",
+    "audit", "close", "codec", "conversations", "dead", "engine", "enqueue", "events", "function", "health", "job",
+    "name", "pause", "pauses", "pool", "pools", "purge", "queue", "queues", "resume", "schedule", "schedules",
+    "service", "settings", "sweep", "task", "tasks", "workflow",
 ]  # fmt: skip
 WITH_METHODS = [
     "Relevo", "Task", "Job", "Queue", "Pool", "UpkeepReport", "Lease", "JobContext", "Backoff", "Workflow",
@@ -139,7 +139,7 @@ def check_pair(kind: type, method: str) -> None:
 
 def test_methods_of_dead_letters_have_async_twins() -> None:
     kind = type(relevo.Relevo("shop").dead)
-    for method in "list page show groups retry discard restore edit replay resume runs load".split():  # noqa: SIM905
+    for method in "list page show error_groups retry discard restore edit replay resume runs load".split():  # noqa: SIM905
         check_pair(kind, method)
 
 

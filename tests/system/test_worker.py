@@ -18,10 +18,10 @@ from relevo.engine.duty import Duty, Host
 from relevo.engine.push import push_plain
 from relevo.errors import JobFailed
 from relevo.worker import Worker
+from relevo.worker.capacity import AHEAD_MOST
 from relevo.worker.executors.executor import Place
 from relevo.worker.executors.registry import EXECUTORS
 from relevo.worker.run import Run
-from relevo.worker.worker import AHEAD_MOST
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server

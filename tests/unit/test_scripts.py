@@ -22,6 +22,7 @@ from relevo.dead import replay_store as replays
 from relevo.dead import store as letters
 from relevo.dead.replay import Replay
 from relevo.engine import (
+    changing,
     clock_steps,
     dependents,
     job_events,
@@ -100,6 +101,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (turns.note(KEYS, [turns.Note(ID, 1, "log:1", "")], 1), 5),
     (jobs.look(KEYS, ID), 0),
     (jobs.attach(KEYS, ID, b"in"), 0),
+    (changing.change(KEYS, NewJob(ID, 100, b"{}"), fresh=True), 0),
     (job_events.watch(KEYS, b"in", [ID, "*"], ["w"], 1), 3),
     (job_events.publish(KEYS, [job_events.JobEvent(kind="started", job=ID, queue="default")] * 2), 4),
     (jobs.cancel(KEYS, [(ID, 1, ""), (ID, 1, "n")], 1), 8),
@@ -174,9 +176,9 @@ CALLS: list[tuple[Call[Any], int]] = [
     (vitals.keep_minute(KEYS), 0),
     (workers.present(APP, WorkerInfo(id=ID, host="host", pid=7, queues=("default",), concurrency=10, started_ms=1)), 0),
     (health.keep_snapshot(APP, Health(app="shop", env="test", status=Status.HEALTHY, checked_at_ms=1)), 0),
-    (purging.survey(KEYS, "ready", 1, 0), 0),
+    (purging.find_old_jobs(KEYS, "ready", 1, 0), 0),
     (
-        purging.purge(
+        purging.purge_jobs(
             KEYS,
             ID,
             [
@@ -189,21 +191,21 @@ CALLS: list[tuple[Call[Any], int]] = [
         ),
         26,
     ),
-    (purging.recover(KEYS, ID, [(ID, b"1")], lease_ms=1, limit_ms=1), 2),
-    (purging.astray(KEYS, purging.Place()), 0),
-    (purging.walk_on(KEYS, 7), 0),
-    (pools.admit(KEYS, "vm", "pending", {"ip": b'"x"'}), 2),
-    (pools.shift(KEYS, "vm", "pending", "ready", {}), 0),
-    (pools.shift(KEYS, "vm", "pending", "ready", {"a": b"1"}, pools.Only(1, 2)), 2),
-    (pools.expel(KEYS, "vms", "vm", "", ID, pools.Reason("failed"), pools.Keeping(1, 2, 3), {"a": b""}), 2),
-    (pools.oust(KEYS, "vm", "", 1), 0),
-    (pools.amend(KEYS, "vm", {"a": b"1", "b": b""}), 4),
-    (pools.roll(KEYS, "vms", "ready", 0, 0, 1), 0),
-    (pools.census(KEYS), 0),
+    (purging.take_back_jobs(KEYS, ID, [(ID, b"1")], lease_ms=1, limit_ms=1), 2),
+    (purging.find_orphans(KEYS, purging.Position()), 0),
+    (purging.remember_job_position(KEYS, 7), 0),
+    (pools.add_entity(KEYS, "vm", "pending", {"ip": b'"x"'}), 2),
+    (pools.move_entity(KEYS, "vm", "pending", "ready", {}), 0),
+    (pools.move_entity(KEYS, "vm", "pending", "ready", {"a": b"1"}, pools.Only(1, 2)), 2),
+    (pools.fail_entity(KEYS, "vms", "vm", "", ID, pools.Reason("failed"), pools.Keeping(1, 2, 3), {"a": b""}), 2),
+    (pools.remove_entity(KEYS, "vm", "", 1), 0),
+    (pools.update_entity(KEYS, "vm", {"a": b"1", "b": b""}), 4),
+    (pools.list_entities(KEYS, "vms", "ready", 0, 0, 1), 0),
+    (pools.count_entities(KEYS), 0),
     (pool_vitals(KEYS, "vms", "shop:actions:pool:vms", stuck_ms=1), 0),
-    (pools.readmit(KEYS, ID, "vm", "ready", 1, {"a": b"1"}), 2),
-    (pools.unplaced(KEYS, 1, 0), 0),
-    (pools.lapse(KEYS, "vm", pools.Only(1, 2), 1), 0),
+    (pools.revive_entity(KEYS, ID, "vm", "ready", 1, {"a": b"1"}), 2),
+    (pools.find_unplaced(KEYS, 1, 0), 0),
+    (pools.expire_entity(KEYS, "vm", pools.Only(1, 2), 1), 0),
 ]
 
 

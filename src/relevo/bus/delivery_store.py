@@ -34,7 +34,7 @@ EVENT = b"event\n"
 #: Events per call, so that no script runs long.
 TOGETHER = 100
 
-#: What became of an event in one queue.
+#: Outcomes of an event in one queue.
 STORED, IN_PLACE_OF_AN_OLDER, KNOWN, NO_ROOM = 1, 2, 0, -1
 
 Sized = TypeVar("Sized", "Event", Logged)
@@ -81,7 +81,7 @@ def letter_id(event: str) -> str:
 
 
 def terms(place: Place, tracked: Tracked, log: Log) -> str:
-    """What the delivery of an event needs besides what `bus/publish_event.lua` itself knows, as words."""
+    """What the delivery of an event needs besides the fields that `bus/publish_event.lua` writes, as words."""
     words = (
         place.priority,
         place.weight,

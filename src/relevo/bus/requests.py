@@ -93,7 +93,7 @@ class Request:
         self._until = time.monotonic() + message.timeout
         self._sent = False
         self._thread = 0
-        #: The message whose answer is ours: another one's, if that has our idempotency key.
+        #: The message whose answer we get: another one, if that has our idempotency key.
         self._owner = message.id
 
     def ask(self) -> Any:
@@ -104,7 +104,7 @@ class Request:
         job = running.get()
         self._thread = threading.get_ident()
         try:
-            if job is not None:  # a thread that waits cannot be interrupted, but let go
+            if job is not None:  # a waiting thread cannot be interrupted, but its wait can be ended
                 job.when_stopped(self._let_go)
             while True:
                 try:
@@ -131,14 +131,14 @@ class Request:
         self._engine.client.stop_waiting(self._owner, self._thread)
 
     def _must_ask_anew(self, record: Record) -> bool:
-        """Whether the one who asked first under our key had less time than we have."""
+        """Whether the first request with our key expired while we have time left."""
         if record.state is not State.EXPIRED or self._left() <= 0 or self._verify(record):
             return False
         self._owner = self.message.id
         return True
 
     def _verify(self, record: Record) -> str:
-        """What is wrong with the signature of an answer; '': nothing."""
+        """What is wrong with the signature of the answer; '': nothing."""
         signer = self._keys.signer
         return "" if signer is None else verify_record(signer, self._owner, record)
 

@@ -184,7 +184,6 @@ class Service:
         """Send a message without waiting. When this returns, the server has it. Failed attempts are retried, then the
         message is dead-lettered.
 
-
         With `on_reply`, this service's action of that name is called with a `Reply` when the message has ended, on any
         live instance of the service; after `timeout` (a day) `on_timeout` is called, or else `on_reply`. Both get
         `context`. `on_progress` is called with what the handler reports. `sticky`: by the worker of this process, if it
@@ -321,7 +320,7 @@ class Service:
         wait: bool = False,
         **about: Any,
     ) -> Any:
-        """Call an action and wait for its result, at most `timeout` seconds, and no longer than our own caller waits.
+        """Call an action and wait for its result, at most `timeout` seconds (in a request: no longer than its caller).
 
         Raises NoResponders at once if no worker serves it (`wait=True`: wait for one), RemoteError if it failed there,
         RequestTimeout if no answer came; the request is cancelled then. `returns` is the type to decode the result to.
@@ -427,7 +426,7 @@ class Service:
             return len(event.to)
 
     def catch_up(self, pattern: str, /, *, since: Duration | datetime) -> int:
-        """Handle past events again, since an age such as "1h" or a datetime: how many there are.
+        """Get past events again, since an age such as "1h" or a datetime. Returns how many there are.
 
         For this service's subscription with this pattern, from the log that the publisher keeps (`keep_events`).
         """

@@ -68,7 +68,7 @@ class Revival:
         if body is None:
             return self._refuse(letter.id, _no_entity(letter, "its metadata is unreadable"))
         yield from engine.list_pool(pool)
-        code: int = yield pools.come_back(engine.keys_of(letter.queue), letter.id, letter.record, body)
+        code: int = yield pools.revive_letter(engine.keys_of(letter.queue), letter.id, letter.record, body)
         if code == -2:
             why = f"pool {pool} has an entity {body.entity!r} already: remove that or discard this"
             return self._refuse(letter.id, _no_entity(letter, why))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def refusal(engine: Engine, queue: str, held: Held, now_ms: int) -> Happened | None:
-    """What happens to a job that may not run because of who made it, or for whom; None: it may."""
+    """The outcome of a job that may not run because of its origin or its receiver; None: it may."""
     envelope = held.envelope
     assert envelope is not None
     signer = engine.keys_of(queue).signer

@@ -25,7 +25,7 @@ def needs_of(parents: int, keep_ms: int, *, takes: str = "", gated: bool = False
 
 
 def gate_of(first: str) -> str:
-    """The letter that cancels what a call stored behind a gate; `first`: the first gated job of that call."""
+    """The id of the outbox message that cancels gated jobs of one call; `first`: the first of these jobs."""
     return first + ".gate"
 
 

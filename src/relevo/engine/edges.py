@@ -1,8 +1,8 @@
-"""Edges and letters: how the end of one job reaches what depends on it, as texts that scripts write and relays read.
+"""Edges from a job to its dependents, and the outbox messages that report its end to them, as scripts write them.
 
-An edge stands with the parent and leads to the child: `>c7:<child><queue>`, `c` being the policy and 7 the place of
-the parent's result among the child's inputs, if it takes it. When the parent ends, the script that ends it writes one
-letter with all its edges; see engine/lua/include/outbox.lua.
+An edge is stored with the parent and leads to the child: `>c7:<child><queue>`, `c` is the policy and 7 the place of the
+parent's result among the child's inputs, if it takes it. The script that ends the parent writes one outbox message
+with all its edges; see engine/lua/include/outbox.lua.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class Report(Struct, frozen=True, gc=False):
     policy: str = "c"
     index: str = ""
     input: bytes = b""
-    #: Of the child's end, should it be cancelled because of this.
+    #: Of the child's end, if this report cancels it.
     signature: str = ""
 
 
-class Letter(Struct, frozen=True):
-    """What became of a job, for those that depend on it."""
+class OutboxMessage(Struct, frozen=True):
+    """The end or revival of a job, for its dependents."""
 
     state: str
     number: int
@@ -83,7 +83,7 @@ class Letter(Struct, frozen=True):
 
     def reports(self, place: str) -> list[tuple[str, Report]]:
         """A report for each edge, and the queue it goes to. `place`: of the parent, as signatures spell it."""
-        # A callback takes whatever came of it; the letter holds the record for it also where others take nothing.
+        # A callback takes any outcome: the record is in the message even if the others take no result.
         taken = self._result(place) if self.record and self.state == "done" else b""
         return [
             (
@@ -122,8 +122,8 @@ class Letter(Struct, frozen=True):
         return passed_on(raw, self.parent, place, record.signature)
 
 
-def letter_of(text: bytes) -> Letter:
-    """Read a letter; ValueError if it is none."""
+def outbox_message(text: bytes) -> OutboxMessage:
+    """Read an outbox message; ValueError if it is none."""
     head, edges, record = text.split(b"\n", 2)
     state, number, parent = head.decode().split(" ")
-    return Letter(state, int(number), parent, edges_of(edges.decode()), record)
+    return OutboxMessage(state, int(number), parent, edges_of(edges.decode()), record)

@@ -69,7 +69,7 @@ GONE = 2
 LAST_WORD = 1.0
 #: Requests that leave together, at the most.
 TOGETHER = 100
-#: Ends that no one waits for: who stopped waiting has the job cancelled, or its worker found as well that time was up.
+#: Ends that do not count as late: a caller that gave up cancels the job, or the worker found the deadline passed.
 _NO_ANSWER = (b'{"state":"cancelled"', b'{"state":"expired"')
 _ANSWERS = (State.DONE, State.DEAD)
 

@@ -16,7 +16,7 @@ from relevo.store.plan import Ahead, Argument, Call, Steps
 
 
 class Claim(Struct, frozen=True):
-    """Who holds a job since when, and with which token."""
+    """The worker that holds a job, since when, and with which token."""
 
     token: int
     worker: str

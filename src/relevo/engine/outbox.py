@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
-from relevo.engine.edges import GATE, Report, edges_of, label, letter_of
+from relevo.engine.edges import GATE, Report, edges_of, label, outbox_message
 from relevo.engine.job_store import record_of
 from relevo.engine.push import CHUNK_BYTES, KEEP_MS
 from relevo.engine.signed_ends import cancelled_by_hand, verify_record
@@ -36,7 +36,7 @@ REPORTS = 100
 _FAILED = ("dead", "cancelled", "expired")
 
 
-#: How the name of a letter ends that holds plain members of a workflow.
+#: End of the id of an outbox message that holds plain members of a workflow.
 MEMBERS = ".members"
 #: First line of an outbox message that starts a workflow.
 STARTS = b"start\n"
@@ -125,51 +125,51 @@ def opened(ids: Sequence[str]) -> list[Report]:
 def open_gates(keys_of: KeysOf, gates: Sequence[tuple[str, str]], dead_max: int) -> Generator[Call[Any], Any, set[str]]:
     """Open gates, each a queue and the id of its outbox message: the queues from which to relay now."""
     onward = set()
-    for queue, letter in gates:
+    for queue, id in gates:
         keys = keys_of(queue)
-        if letter.endswith(MEMBERS):
-            yield start_members(keys, letter)
+        if id.endswith(MEMBERS):
+            yield start_members(keys, id)
             continue
-        text: bytes | None = yield Call([b"HGET", keys.key("letters"), letter])
+        text: bytes | None = yield Call([b"HGET", keys.key("letters"), id])
         if text is not None:  # else another process has done it, or it was too late
             ids = [edge.child for edge in edges_of(text.decode(errors="replace"))]
-            if (yield from notify_all(keys, opened(ids), dead_max, [letter])):
+            if (yield from notify_all(keys, opened(ids), dead_max, [id])):
                 onward.add(queue)
     return onward
 
 
-def start_members(queue: QueueKeys, letter: str) -> Call[int]:
+def start_members(queue: QueueKeys, id: str) -> Call[int]:
     """Start plain members of a workflow that one call has stored: how many."""
     script = queue.script("workflows/start_members")
-    return Call([letter], int, script, queue.of(script))
+    return Call([id], int, script, queue.of(script))
 
 
 def start_letter(gates: Sequence[tuple[str, str]]) -> str:
     """The outbox message that opens these gates once all members of a workflow are stored."""
-    return STARTS.decode() + " ".join(f"{letter} {label(queue)}" for queue, letter in gates)
+    return STARTS.decode() + " ".join(f"{id} {label(queue)}" for queue, id in gates)
 
 
 def _gates(text: bytes) -> list[tuple[str, str]]:
     words = text.removeprefix(STARTS).decode().split()
-    return [(unquote(queue), letter) for letter, queue in zip(words[::2], words[1::2], strict=True)]
+    return [(unquote(queue), id) for id, queue in zip(words[::2], words[1::2], strict=True)]
 
 
 def deliver(
-    keys_of: KeysOf, source: QueueKeys, letters: Iterable[tuple[str, bytes]], dead_max: int
+    keys_of: KeysOf, source: QueueKeys, messages: Iterable[tuple[str, bytes]], dead_max: int
 ) -> Generator[Call[Any], Any, tuple[list[str], set[str]]]:
     """Deliver outbox messages of a queue: the ids of those that are finished; the queues from which to relay now."""
     finished: list[str] = []
     by_queue: dict[str, list[Report]] = {}
     of_features: dict[bytes, list[Any]] = {}
     onward: set[str] = set()
-    for id, text in letters:
+    for id, text in messages:
         try:
             if text.startswith(STARTS):
                 onward |= yield from open_gates(keys_of, _gates(text), dead_max)
             elif (kind := text.partition(b"\n")[0] + b"\n") in CARRIERS:
                 of_features.setdefault(kind, []).append(CARRIERS[kind].read(text))
             else:
-                theirs = letter_of(text).reports(source.place)
+                theirs = outbox_message(text).reports(source.place)
                 for queue, _ in theirs:
                     keys_of(queue)  # refuses a name that cannot be one
                 if source.signer is not None:
@@ -230,8 +230,8 @@ def relay(keys_of: KeysOf, queues: Iterable[str], dead_max: int) -> Generator[Ca
             taken: Taken = yield take_outbox(keys_of(queue), finished)
             if not taken.ids:
                 break
-            letters = zip(taken.ids, taken.texts, strict=True)
-            finished, onward = yield from deliver(keys_of, keys_of(queue), letters, dead_max)
+            messages = zip(taken.ids, taken.texts, strict=True)
+            finished, onward = yield from deliver(keys_of, keys_of(queue), messages, dead_max)
             pending |= onward - {queue}
             delivered += len(finished)
     return delivered

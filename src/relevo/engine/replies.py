@@ -1,4 +1,4 @@
-"""What the record of a message's end says to those who wait for it."""
+"""Replies to messages, from the records of their ends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reply_of(record: Record) -> Reply[Any]:
     """The reply that a callback gets."""
     if record.state is not State.DONE:
         if record.state is State.EXPIRED:
-            # No worker began with it in time: for who waits for it that is the same as no answer.
+            # No worker began with it in time: for the caller that is the same as no answer.
             return Reply(status="timeout", signature=record.signature)
         return Reply(status=_STATUS.get(record.state, "failed"), error=fault_of(record), signature=record.signature)
     if not bytes(record.result):

@@ -44,7 +44,7 @@ class Held(Struct, frozen=True, gc=False):
     #: None: the body cannot be read.
     envelope: Envelope | None
     story: Story = Story()
-    #: Who holds it, since when.
+    #: Its worker, and since when it holds the job.
     worker: str = ""
     since_ms: int = 0
     cancel_asked: bool = False
@@ -57,7 +57,7 @@ class Terms(Struct, frozen=True):
     result_ttl_ms: int
     failure_ttl_ms: int
     on_failure: str | None = None
-    #: Id for the handler's job, should there be one.
+    #: Id for the job of the handler, if there is one.
     follow_id: str = ""
     #: It is a request: its outcome goes to the caller and is not kept.
     is_asked: bool = False
@@ -215,7 +215,7 @@ def _is_ours(held: Held, terms: Terms) -> bool:
 def spared_ms(envelope: Envelope, now_ms: int) -> int:
     """How long the answer to a request is kept if no process received it, below zero as engine/turn.lua wants it.
 
-    Who asked may have lost the connection for a moment; it does not wait longer than its deadline.
+    The caller may have lost its connection for a moment; it does not wait beyond its deadline.
     """
     return -min(60_000, max(1_000, (envelope.expires_ms or 0) - now_ms))
 

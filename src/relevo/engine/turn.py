@@ -64,7 +64,7 @@ class Settled(Struct, gc=False):
         return id in self.plain or id in self.kept or any(one.id == id for one in self.moved)
 
     def held(self) -> list[tuple[str, int]]:
-        """Ids and tokens of these jobs, which are ours until they are settled."""
+        """Ids and tokens of these jobs, which this worker holds until they are settled."""
         return [(str(id), 1) for id in (*self.plain, *self.kept)] + [(one.id, one.token) for one in list(self.moved)]
 
     def cut(self) -> Settled:

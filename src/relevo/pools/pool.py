@@ -92,7 +92,7 @@ class Pool:
         return await self._engine.arun(self._add(id, state, metadata))
 
     def _add(self, id: str, state: str, metadata: dict[str, Any]) -> Generator[Call[Any], Any, bool]:
-        call = store.admit(self.keys, checked_id(id), self.checked(state), self._encoded(metadata, new=True))
+        call = store.add_entity(self.keys, checked_id(id), self.checked(state), self._encoded(metadata, new=True))
         yield from self._engine.list_pool(self.name)
         return self._fits((yield call)) > 0
 
@@ -109,7 +109,7 @@ class Pool:
 
     def _move(self, id: str, from_: str, to: str, metadata: dict[str, Any]) -> Generator[Call[Any], Any, bool]:
         encoded = self._encoded(metadata)
-        call = store.shift(self.keys, checked_id(id), self.checked(from_), self.checked(to), encoded)
+        call = store.move_entity(self.keys, checked_id(id), self.checked(from_), self.checked(to), encoded)
         yield from self._engine.list_pool(self.name)
         code, _ = yield call
         return self._fits(code) > 0
@@ -136,7 +136,7 @@ class Pool:
         checked_id(id)
         yield from self._list_dead()
         letter = self._engine.new_id()
-        code, _ = yield store.expel(self.keys, self.name, id, from_, letter, why, self.keeping, encoded)
+        code, _ = yield store.fail_entity(self.keys, self.name, id, from_, letter, why, self.keeping, encoded)
         return letter if self._fits(code) else None
 
     def remove(self, id: str, /, state: str | None = None) -> bool:
@@ -149,7 +149,7 @@ class Pool:
 
     def _remove(self, id: str, state: str | None) -> Generator[Call[Any], Any, bool]:
         from_ = "" if state is None else self.checked(state)
-        code, _ = yield store.oust(self.keys, checked_id(id), from_, self.data_ms)
+        code, _ = yield store.remove_entity(self.keys, checked_id(id), from_, self.data_ms)
         return bool(code)
 
     def update(self, id: str, /, **metadata: Any) -> bool:
@@ -161,7 +161,7 @@ class Pool:
         return self._fits(await self._engine.arun(self._update(id, metadata))) > 0
 
     def _update(self, id: str, metadata: dict[str, Any]) -> Call[int]:
-        return store.amend(self.keys, checked_id(id), self._encoded(metadata))
+        return store.update_entity(self.keys, checked_id(id), self._encoded(metadata))
 
     # looking
     def get(self, id: str, /) -> Entity | None:
@@ -187,15 +187,15 @@ class Pool:
     def _items(self, state: str, older_than: Duration | None, limit: int, offset: int) -> Call[list[Entity]]:
         check_page(offset, limit)
         age_ms = 0 if older_than is None else round(seconds(older_than, what="older_than") * 1000)
-        return store.roll(self.keys, self.name, self.checked(state), age_ms, offset, limit)
+        return store.list_entities(self.keys, self.name, self.checked(state), age_ms, offset, limit)
 
     def counts(self) -> dict[str, int]:
         """How many entities are in each state: the declared states, and all others that hold some."""
-        return self._counted(self._engine.run(store.census(self.keys)))
+        return self._counted(self._engine.run(store.count_entities(self.keys)))
 
     async def acounts(self) -> dict[str, int]:
         """`counts` for async code."""
-        return self._counted(await self._engine.arun(store.census(self.keys)))
+        return self._counted(await self._engine.arun(store.count_entities(self.keys)))
 
     def _counted(self, census: store.Census) -> dict[str, int]:
         return {**dict.fromkeys(self.states, 0), **census.counts}
@@ -233,7 +233,7 @@ class Pool:
         if known is None:
             return False
         record, body = known
-        call = store.come_back(self.keys, letter, record, body, None if to is None else self.checked(to))
+        call = store.revive_letter(self.keys, letter, record, body, None if to is None else self.checked(to))
         yield from self._engine.list_pool(self.name)
         code = yield call
         return self._fits(code) > 0

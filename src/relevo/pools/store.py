@@ -95,7 +95,7 @@ def _outcome(reply: list[Any]) -> tuple[int, str]:
     return reply[0], reply[1].decode()
 
 
-def admit(pool: QueueKeys, id: str, state: str, metadata: Mapping[str, bytes]) -> Call[int]:
+def add_entity(pool: QueueKeys, id: str, state: str, metadata: Mapping[str, bytes]) -> Call[int]:
     """Put an entity into a state: 1 done, 0 the pool has it, -1 too many states."""
     script = pool.script("pools/add_entity")
     args: list[Argument] = [KEEP_MS, id, state, MOST_STATES, *_pairs(metadata)]
@@ -103,7 +103,7 @@ def admit(pool: QueueKeys, id: str, state: str, metadata: Mapping[str, bytes]) -
     return Call(args, int, script, pool.of(script), repeatable=False)
 
 
-def shift(
+def move_entity(
     pool: QueueKeys, id: str, from_: str, to: str, metadata: Mapping[str, bytes], only: Only | None = None
 ) -> Call[tuple[int, str]]:
     """Move an entity: 1 done, 0 it is not in `from_`, -1 too many states, -3 too many fields; and its state."""
@@ -130,7 +130,7 @@ class Keeping(Struct, frozen=True):
     dead_max: int
 
 
-def expel(
+def fail_entity(
     pool: QueueKeys,
     name: str,
     id: str,
@@ -159,14 +159,16 @@ def expel(
     return Call(args, _outcome, script, pool.of(script), repeatable=False)
 
 
-def oust(pool: QueueKeys, id: str, from_: str, data_ms: int, only: Only | None = None) -> Call[tuple[int, str]]:
+def remove_entity(
+    pool: QueueKeys, id: str, from_: str, data_ms: int, only: Only | None = None
+) -> Call[tuple[int, str]]:
     """Take an entity out of its pool: 1 done, 0 it is not in `from_`; and its state."""
     script = pool.script("pools/remove_entity")
     args: list[Argument] = [KEEP_MS, id, from_, *_conditions(only), data_ms]
     return Call(args, _outcome, script, pool.of(script), repeatable=False)
 
 
-def amend(pool: QueueKeys, id: str, metadata: Mapping[str, bytes]) -> Call[int]:
+def update_entity(pool: QueueKeys, id: str, metadata: Mapping[str, bytes]) -> Call[int]:
     """Change the metadata of an entity: 1 done, 0 the pool does not have it, -3 too many fields."""
     script = pool.script("pools/update_entity")
     return Call([id, MOST_FIELDS, *_pairs(metadata)], int, script, pool.of(script))
@@ -181,7 +183,7 @@ def look(pool: QueueKeys, name: str, id: str) -> Call[Entity | None]:
     return Call([b"HGETALL", pool.own("entity", id)], decode)
 
 
-def roll(pool: QueueKeys, name: str, state: str, older_ms: int, offset: int, limit: int) -> Call[list[Entity]]:
+def list_entities(pool: QueueKeys, name: str, state: str, older_ms: int, offset: int, limit: int) -> Call[list[Entity]]:
     """A page of the entities in a state, longest in it first."""
     script = pool.script("pools/list_entities")
 
@@ -192,7 +194,7 @@ def roll(pool: QueueKeys, name: str, state: str, older_ms: int, offset: int, lim
     return Call([state, older_ms, offset, limit], decode, script, pool.of(script))
 
 
-def census(pool: QueueKeys) -> Call[Census]:
+def count_entities(pool: QueueKeys) -> Call[Census]:
     """How many entities are in each state."""
     script = pool.script("pools/count_entities")
 
@@ -203,7 +205,7 @@ def census(pool: QueueKeys) -> Call[Census]:
     return Call([MOST_STATES], decode, script, pool.of(script))
 
 
-def readmit(
+def revive_entity(
     pool: QueueKeys, letter: str, id: str, state: str, retries: int, metadata: Mapping[str, bytes]
 ) -> Call[int]:
     """Revive an entity from its dead letter: 1 done, 0 no such dead letter, -1 too many states, -2 id taken."""
@@ -212,10 +214,10 @@ def readmit(
     return Call(args, int, script, pool.of(script), again=6)
 
 
-def come_back(pool: QueueKeys, letter: str, record: Record, body: Body, to: str | None = None) -> Call[int]:
-    """`readmit` with what a dead letter holds: into the state that the entity came from, or another."""
+def revive_letter(pool: QueueKeys, letter: str, record: Record, body: Body, to: str | None = None) -> Call[int]:
+    """`revive_entity` from what a dead letter holds: into the state that the entity came from, or another."""
     metadata = {name: bytes(value) for name, value in body.metadata.items()}
-    return readmit(pool, letter, body.entity, to or record.queue_from, record.runs + 1, metadata)
+    return revive_entity(pool, letter, body.entity, to or record.queue_from, record.runs + 1, metadata)
 
 
 class Stray(Struct, frozen=True):
@@ -226,7 +228,7 @@ class Stray(Struct, frozen=True):
     bytes: int
 
 
-def unplaced(pool: QueueKeys, before_ms: int, offset: int) -> Call[tuple[int, list[Stray]]]:
+def find_unplaced(pool: QueueKeys, before_ms: int, offset: int) -> Call[tuple[int, list[Stray]]]:
     """How many entities were scanned, and those among them that are in no state."""
     script = pool.script("pools/find_unplaced")
 
@@ -237,7 +239,7 @@ def unplaced(pool: QueueKeys, before_ms: int, offset: int) -> Call[tuple[int, li
     return Call([before_ms, offset, PART], decode, script, pool.of(script))
 
 
-def lapse(pool: QueueKeys, id: str, only: Only, data_ms: int) -> Call[bool]:
+def expire_entity(pool: QueueKeys, id: str, only: Only, data_ms: int) -> Call[bool]:
     """Let the metadata of an entity in no state expire: whether it is still in none."""
     script = pool.script("pools/expire_entity")
     return Call([KEEP_MS, id, only.since_ms, only.older_ms, data_ms], bool, script, pool.of(script))

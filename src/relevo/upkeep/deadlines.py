@@ -44,7 +44,7 @@ def _expiring_queue(run: Run, name: str, offsets: dict[str, int]) -> Part:
     for state, first in (("scheduled", 0), ("ready", offsets.pop(name, 0))):
         offset, looked, has_more = first, 0, True
         while has_more and looked < MOST_LOOKS:
-            part: store.Survey = yield store.survey(keys, state, run.now_ms, offset)
+            part: store.OldJobs = yield store.find_old_jobs(keys, state, run.now_ms, offset)
             late = [entry for one in part.found if (entry := _late(state, one, run.now_ms)) is not None]
             done = yield from end_jobs(run, name, late)
             looked, has_more = looked + part.looked, part.has_more

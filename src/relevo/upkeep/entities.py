@@ -21,7 +21,7 @@ ENTITIES = 50
 def purging_entities(run: Run, pool: Pool) -> Part:
     """All states of a pool, and its orphans."""
     rules = run.ages.of_pool(pool.name)
-    census: store.Census = yield store.census(pool.keys)
+    census: store.Census = yield store.count_entities(pool.keys)
     if census.total and not run.dry_run:
         yield from run.engine.list_pool(pool.name)  # while it is not empty
     calls = HookCalls(run, pool)
@@ -38,7 +38,7 @@ def _state(run: Run, pool: Pool, state: str, rules: dict[str, Rule], calls: Hook
     earliest_ms = rules[state].earliest_ms or 0
     offset = acted = 0
     while acted < MOST:
-        rows: list[Entity] = yield store.roll(pool.keys, pool.name, state, earliest_ms, offset, ENTITIES)
+        rows: list[Entity] = yield store.list_entities(pool.keys, pool.name, state, earliest_ms, offset, ENTITIES)
         entries: list[tuple[Entity, Verdict]] = []
         for entity in rows:
             class_ = str(entity.metadata.get(CLASS_FIELD, ""))
@@ -80,28 +80,30 @@ def _act(run: Run, pool: Pool, entity: Entity, verdict: Verdict) -> Generator[Ca
     only = Only(entity.since_ms, verdict.limit_ms)
     answer: tuple[int, str]
     if verdict.then == "removed":
-        answer = yield store.oust(pool.keys, entity.id, entity.state, pool.data_ms, only)
+        answer = yield store.remove_entity(pool.keys, entity.id, entity.state, pool.data_ms, only)
     elif verdict.then == "dead":
         yield from pool._list_dead()
         age, limit = spoken((run.now_ms - entity.since_ms) // 1000), spoken(verdict.limit_ms / 1000)
         gone = ", and it does not exist any more" if verdict.reason.startswith("gone_") else ""
         why = Reason(verdict.reason, "Stale", f"{entity.state} for {age}, the limit is {limit}{gone}", how="purged")
         letter = run.engine.new_id()
-        answer = yield store.expel(pool.keys, pool.name, entity.id, entity.state, letter, why, pool.keeping, {}, only)
+        answer = yield store.fail_entity(
+            pool.keys, pool.name, entity.id, entity.state, letter, why, pool.keeping, {}, only
+        )
     else:
-        answer = yield store.shift(pool.keys, entity.id, entity.state, verdict.then, {}, only)
+        answer = yield store.move_entity(pool.keys, entity.id, entity.state, verdict.then, {}, only)
     return answer[0] == 1
 
 
 def _orphans(run: Run, pool: Pool, limit_ms: int) -> Part:
     offset = acted = 0
     while acted < MOST:
-        looked, found = yield store.unplaced(pool.keys, run.now_ms - limit_ms, offset)
+        looked, found = yield store.find_unplaced(pool.keys, run.now_ms - limit_ms, offset)
         offset += looked
         for one in found:
             acted += 1
             only = Only(one.since_ms, limit_ms)
-            if run.dry_run or (yield store.lapse(pool.keys, one.id, only, pool.data_ms)):
+            if run.dry_run or (yield store.expire_entity(pool.keys, one.id, only, pool.data_ms)):
                 verdict = Verdict("expired", "orphaned", one.since_ms, limit_ms)
                 run.note("pool", pool.name, Entry(one.id, "orphaned", verdict, one.bytes))
                 offset -= not run.dry_run

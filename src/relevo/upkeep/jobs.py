@@ -50,13 +50,13 @@ def _standing(run: Run, name: str) -> Generator[Call[Any], Any, Standing]:
     found = (yield from pauses(keys, name, run.now_ms, rows)) if rows else []
     # A custom loop serves the queue without being a worker.
     is_served = name in run.served or (yield Call([b"ZCOUNT", keys.key("running"), run.now_ms, b"+inf"])) > 0
-    before: dict[str, int] = yield store.held_until(keys)
+    before: dict[str, int] = yield store.last_held(keys)
     standing = standing_of(found, before, is_served=is_served)
     if not run.dry_run:
         now = {name: at_ms for name, at_ms in before.items() if run.now_ms - at_ms < store.HELD_MS}
         now.update(dict.fromkeys(standing.holds, run.now_ms))
         if now != before:
-            yield store.hold_until(keys, now)
+            yield store.remember_held(keys, now)
     return standing
 
 
@@ -69,10 +69,10 @@ def _border_ms(run: Run, state: str, rules: dict[str, Rule]) -> int | None:
 
 def _state(run: Run, name: str, state: str, rules: dict[str, Rule], before_ms: int, standing: Standing) -> Part:
     keys = run.engine.keys_of(name)
-    offset: int = (yield store.walked(keys)) if state == "ready" else 0
+    offset: int = (yield store.job_position(keys)) if state == "ready" else 0
     started, looked, acted, has_more = offset, 0, 0, True
     while has_more and acted < MOST and looked < WALK:
-        part: store.Survey = yield store.survey(keys, state, before_ms, offset)
+        part: store.OldJobs = yield store.find_old_jobs(keys, state, before_ms, offset)
         verdicts = [(one, _verdict(rules, state, one, run.now_ms, standing)) for one in part.found]
         run.note_unknown("queue", name, state, sum(isinstance(verdict, Unknown) for _, verdict in verdicts))
         for _, verdict in verdicts:
@@ -89,7 +89,7 @@ def _state(run: Run, name: str, state: str, rules: dict[str, Rule], before_ms: i
     if has_more and acted >= MOST:
         run.note_unfinished(name)
     if state == "ready" and not run.dry_run and (has_more or started):
-        yield store.walk_on(keys, offset if has_more else 0)
+        yield store.remember_job_position(keys, offset if has_more else 0)
 
 
 def _verdict(
@@ -120,7 +120,7 @@ def acting(run: Run, name: str, rows: list[tuple[E, store.Act]]) -> Generator[Ca
     count = 0
     for some in _parts(rows):
         acts = [act for _, act in some]
-        answer = yield store.purge(run.engine.keys_of(name), run.me, acts, run.engine.settings.dead_max)
+        answer = yield store.purge_jobs(run.engine.keys_of(name), run.me, acts, run.engine.settings.dead_max)
         if answer is None:
             raise LeadLost
         done, posted = answer
@@ -188,7 +188,7 @@ def _recover(run: Run, name: str, entries: Sequence[JobEntry]) -> Generator[Call
     engine, keys = run.engine, run.engine.keys_of(name)
     shortest_ms = min(entry.verdict.limit_ms for entry in entries)
     held = [(entry.id, entry.seen.score) for entry in entries]
-    taken = yield store.recover(keys, run.me, held, lease_ms=engine.lease_ms, limit_ms=shortest_ms)
+    taken = yield store.take_back_jobs(keys, run.me, held, lease_ms=engine.lease_ms, limit_ms=shortest_ms)
     if taken is None:
         raise LeadLost
     settled = Settled()

@@ -24,11 +24,11 @@ def purging_orphans(run: Run, name: str) -> Part:
     if rule.age_ms is None:
         return
     keys = run.engine.keys_of(name)
-    began: store.Place = yield store.combed(keys)
-    place: store.Place | None = began
+    began: store.Position = yield store.orphan_position(keys)
+    place: store.Position | None = began
     looked, kept_at, seen = 0, 0, set[str]()
     while place is not None and looked < WALK and len(seen) < MOST:
-        part: store.Combed = yield store.astray(keys, place)
+        part: store.Orphans = yield store.find_orphans(keys, place)
         acts = []
         for one in part.found:
             if one.id in seen:  # in several places, or returned twice by the scan of a growing table
@@ -49,11 +49,11 @@ def purging_orphans(run: Run, name: str) -> Part:
             yield from run.keep_lead(keys)
     if place is not None and len(seen) >= MOST:
         run.note_unfinished(name)
-    if not run.dry_run and (place is not None or began != store.Place()):
-        yield store.comb_on(keys, place)
+    if not run.dry_run and (place is not None or began != store.Position()):
+        yield store.remember_orphan_position(keys, place)
 
 
-def _act_of(run: Run, rule: Rule, limit_ms: int, one: store.Stray) -> tuple[Entry, store.Act]:
+def _act_of(run: Run, rule: Rule, limit_ms: int, one: store.Orphan) -> tuple[Entry, store.Act]:
     then = rule.then if one.noted_ms else "noted"
     envelope = readable(one.body) if one.body else None
     ending = store.Ending(verb=then, ms=limit_ms + _NOTED_FOR_MS, name=envelope.name if envelope else one.name)

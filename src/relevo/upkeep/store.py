@@ -39,7 +39,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     task: str = ""
 
 
-class Survey(Struct, frozen=True):
+class OldJobs(Struct, frozen=True):
     """A part of the jobs in one state."""
 
     looked: int
@@ -47,14 +47,14 @@ class Survey(Struct, frozen=True):
     found: list[Candidate]
 
 
-def survey(queue: QueueKeys, state: str, before_ms: int, offset: int) -> Call[Survey]:
+def find_old_jobs(queue: QueueKeys, state: str, before_ms: int, offset: int) -> Call[OldJobs]:
     """Those of a part that may be there since then, or for longer."""
     script = queue.script("upkeep/find_old_jobs")
 
-    def decode(reply: list[Any]) -> Survey:
+    def decode(reply: list[Any]) -> OldJobs:
         looked, more, *flat = reply
         rows = zip(*(flat[i::7] for i in range(7)), strict=True)
-        return Survey(looked, bool(more), [_candidate(state, *row) for row in rows])
+        return OldJobs(looked, bool(more), [_candidate(state, *row) for row in rows])
 
     args: list[Argument] = [state, before_ms, offset, PART, CHUNK_BYTES]
     return Call(args, decode, script, queue.of(script))
@@ -113,7 +113,9 @@ class Act(Struct, frozen=True, kw_only=True):
         return len(self.end.text) + len(self.end.follow_body)
 
 
-def purge(queue: QueueKeys, owner: str, acts: Sequence[Act], dead_max: int) -> Call[tuple[list[bool], bool] | None]:
+def purge_jobs(
+    queue: QueueKeys, owner: str, acts: Sequence[Act], dead_max: int
+) -> Call[tuple[list[bool], bool] | None]:
     """Which of them were done, and whether to relay; None: another process leads by now."""
     script = queue.script("upkeep/purge_jobs")
     args: list[Argument] = [KEEP_MS, 0, dead_max, owner, LEAD_MS]
@@ -128,7 +130,7 @@ def purge(queue: QueueKeys, owner: str, acts: Sequence[Act], dead_max: int) -> C
     return Call(args, decode, script, queue.of(script), repeatable=False)
 
 
-def recover(
+def take_back_jobs(
     queue: QueueKeys, owner: str, held: Sequence[tuple[str, Argument]], *, lease_ms: int, limit_ms: int
 ) -> Call[list[tuple[bytes, bytes, bytes] | None] | None]:
     """Take (id, end of its lease)s back: claim, body and story of each, or None; None: another process leads by now."""
@@ -143,7 +145,7 @@ def recover(
     return Call(args, decode, script, queue.of(script), repeatable=False)
 
 
-class Stray(Struct, frozen=True, kw_only=True):
+class Orphan(Struct, frozen=True, kw_only=True):
     """Something is kept under an id that is in no set."""
 
     id: str
@@ -156,50 +158,50 @@ class Stray(Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class Place(Struct, frozen=True):
-    """Where in the search for strays: which key of those in `upkeep/find_orphans.lua`, and where in it."""
+class Position(Struct, frozen=True):
+    """Where in the search for orphans: which key of those in `upkeep/find_orphans.lua`, and where in it."""
 
     key: int = 1
     cursor: str = "0"
 
 
-class Combed(Struct, frozen=True):
+class Orphans(Struct, frozen=True):
     """A part of that search."""
 
     #: None: that was all.
-    then: Place | None
+    then: Position | None
     looked: int
-    found: list[Stray]
+    found: list[Orphan]
 
 
-def astray(queue: QueueKeys, place: Place) -> Call[Combed]:
+def find_orphans(queue: QueueKeys, place: Position) -> Call[Orphans]:
     """What is kept under ids that are in no set, in a part of all that is kept."""
     script = queue.script("upkeep/find_orphans")
 
-    def decode(reply: list[Any]) -> Combed:
+    def decode(reply: list[Any]) -> Orphans:
         key, cursor, looked, *flat = reply
         rows = zip(*(flat[i::6] for i in range(6)), strict=True)
-        return Combed(Place(key, cursor.decode()) if key else None, looked, [_stray(*row) for row in rows])
+        return Orphans(Position(key, cursor.decode()) if key else None, looked, [_orphan(*row) for row in rows])
 
     return Call([place.key, place.cursor, PART, CHUNK_BYTES], decode, script, queue.of(script))
 
 
-def _stray(id: bytes, name: bytes, noted: bytes, claim: bytes, body: bytes, size: int) -> Stray:
+def _orphan(id: bytes, name: bytes, noted: bytes, claim: bytes, body: bytes, size: int) -> Orphan:
     owner, held = (part.decode(errors="backslashreplace") for part in (id, name))
-    return Stray(id=owner, name=held, noted_ms=int(float(noted)), claim=claim, body=body, bytes=size)
+    return Orphan(id=owner, name=held, noted_ms=int(float(noted)), claim=claim, body=body, bytes=size)
 
 
-def walked(queue: QueueKeys) -> Call[int]:
+def job_position(queue: QueueKeys) -> Call[int]:
     """Where among the ready the last purge stopped."""
     return Call([b"GET", queue.key("walk")], lambda text: int(text or 0))
 
 
-def walk_on(queue: QueueKeys, offset: int) -> Call[Any]:
+def remember_job_position(queue: QueueKeys, offset: int) -> Call[Any]:
     """The next purge begins there."""
     return remember(queue, queue.key("walk"), str(offset) if offset else "")
 
 
-def held_until(queue: QueueKeys) -> Call[dict[str, int]]:
+def last_held(queue: QueueKeys) -> Call[dict[str, int]]:
     """What paused jobs when a purge last looked, and when that was."""
 
     def decode(text: bytes | None) -> dict[str, int]:
@@ -211,21 +213,21 @@ def held_until(queue: QueueKeys) -> Call[dict[str, int]]:
     return Call([b"GET", queue.own("walk", "held")], decode)
 
 
-def hold_until(queue: QueueKeys, names: dict[str, int]) -> Call[Any]:
+def remember_held(queue: QueueKeys, names: dict[str, int]) -> Call[Any]:
     """The next purges count the ages of their jobs from then."""
     return remember(queue, queue.own("walk", "held"), msgspec.json.encode(names).decode() if names else "", HELD_MS)
 
 
-def combed(queue: QueueKeys) -> Call[Place]:
-    """Where in its search for strays the last purge stopped."""
+def orphan_position(queue: QueueKeys) -> Call[Position]:
+    """Where in its search for orphans the last purge stopped."""
 
-    def decode(text: bytes | None) -> Place:
+    def decode(text: bytes | None) -> Position:
         key, _, cursor = (text or b"1 0").decode().partition(" ")
-        return Place(int(key), cursor)
+        return Position(int(key), cursor)
 
     return Call([b"GET", queue.own("walk", "strays")], decode)
 
 
-def comb_on(queue: QueueKeys, place: Place | None) -> Call[Any]:
+def remember_orphan_position(queue: QueueKeys, place: Position | None) -> Call[Any]:
     """The next purge begins there."""
     return remember(queue, queue.own("walk", "strays"), f"{place.key} {place.cursor}" if place else "")

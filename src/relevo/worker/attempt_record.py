@@ -35,7 +35,7 @@ def failed_attempt(run: Run, how: str, error: BaseException, message: str = "") 
         name = "TimeoutError"
     if len(trace) > TRACEBACK_MOST:
         trace = trace[: TRACEBACK_MOST // 4] + "\n… left out …\n" + trace[-TRACEBACK_MOST * 3 // 4 :]
-    now_ms: int = run.consumer.now_ms()
+    now_ms = run.origin.now_ms()
     began = now_ms - int((time.monotonic() - run.started) * 1000) if run.started else now_ms
     return Attempt(
         how, run.context.worker, began, now_ms, name, _storable((message or text)[:MESSAGE_MOST]), _storable(trace)

@@ -71,7 +71,7 @@ class Bell:
         wire.post(self._read)
         self._on_open(was_open)
         for consumer in self._consumers.values():
-            consumer.wake()  # what was rung while nobody listened
+            consumer.wake()  # it may have rung while no connection listened
         self._end(wire.closed)
         await self._ended
 
@@ -91,7 +91,7 @@ class Bell:
             async with asyncio.timeout(1):
                 await self._drained.wait()
         except (StoreError, TimeoutError):
-            log.debug("bell: nobody knows what is still on its way")
+            log.debug("bell: messages may still be on their way")
 
     def _rung(self, reply: list[bytes] | Exception | None) -> None:
         """Called by the connection itself: a job that was handed over starts without a detour by a task of ours."""
@@ -108,8 +108,8 @@ class Bell:
         if reply is not None and not reply[1] and self._drained is not None:
             self._drained.set()
         if reply is not None and reply[1][:1] == b"j":
-            # Nobody hands us another job before the next turn has put us back on the list. That turn, which tells the
-            # result of a short job, shall leave first.
+            # No other job is handed over before the next turn has put this worker back on the list. That turn, which
+            # settles a short job, is to leave first.
             self._loop.call_later(0.001, self._wire.post, self._read)
         else:
             self._wire.post(self._read)

@@ -43,7 +43,7 @@ class EventSender:
         #: Task and attempt of jobs that have ended and are not settled yet.
         self._settling: dict[str, tuple[str, int]] = {}
         #: What of their output was published.
-        self._told: dict[str, str] = {}
+        self._published: dict[str, str] = {}
         #: Goes up when a process begins to watch: an answer from before says nothing about that.
         self._calls = 0
 
@@ -64,12 +64,12 @@ class EventSender:
     def noted(self, run: Run, text: str) -> None:
         """What a run has printed so far ('': nothing new), and how far it is."""
         if text:
-            before = self._told.get(run.held.id, "")
-            self._told[run.held.id] = text
+            before = self._published.get(run.held.id, "")
+            self._published[run.held.id] = text
             new = text[len(before) :] if text.startswith(before) else text
             self._add(self._of(run, "logs", text=new))
         latest = run.context._progress
-        if latest is not None and latest != run.told_progress:
+        if latest is not None and latest != run.noted_progress:
             self._add(self._of(run, "progress", fraction=latest[0], message=latest[1]))
 
     def settling(self, held: Held) -> None:
@@ -117,7 +117,7 @@ class EventSender:
 
     def _forget(self, id: str) -> None:
         self._settling.pop(id, None)
-        self._told.pop(id, None)
+        self._published.pop(id, None)
 
     def _of(self, run: Run, kind: Kind, **more: Any) -> JobEvent:
         return JobEvent(
@@ -144,7 +144,7 @@ class EventSender:
         finally:
             if not self.is_on:
                 self._settling.clear()
-                self._told.clear()
+                self._published.clear()
             self._events.clear()
             self._sending = None
 

@@ -46,11 +46,11 @@ class FailureLog:
             self._alarm = self._loop.call_later(WINDOW, self.flush)
         if self._seen[kind] > LINES:
             return
-        said = short(masked_text(last.message), MESSAGE_MOST)
+        message = short(masked_text(last.message), MESSAGE_MOST)
         if isinstance(outcome, TryAgain):
-            log.log(level, "%s %s: %s %s; again in %.1f s", target, run.held.id, last.error, said, outcome.delay)
+            log.log(level, "%s %s: %s %s; again in %.1f s", target, run.held.id, last.error, message, outcome.delay)
         else:
-            log.log(level, "%s %s %s: %s %s", target, run.held.id, how, last.error, said)
+            log.log(level, "%s %s %s: %s %s", target, run.held.id, how, last.error, message)
 
     def flush(self) -> None:
         """Say how many were left out."""

@@ -19,7 +19,7 @@ from relevo.errors import PayloadError
 from relevo.text.names import is_bus_name
 from relevo.worker.capture import Capture
 from relevo.worker.offers import Offer, offer_of
-from relevo.worker.run import Run
+from relevo.worker.run import Origin, Run
 
 
 class Intake:
@@ -39,9 +39,9 @@ class Intake:
             self._offers[queue] = offer_of(self._engine, queue, self._worker)
         return self._offers[queue]
 
-    def run_of(self, consumer: Any, queue: str, held: Held, now_ms: int) -> Run | Happened:
+    def run_of(self, origin: Origin, held: Held, now_ms: int) -> Run | Happened:
         """The run, or what happened instead."""
-        envelope = held.envelope
+        queue, envelope = origin.queue, held.envelope
         if envelope is None:
             return Unrunnable("unreadable", self._attempt("unreadable", now_ms, "the body is not an envelope"))
         is_bus = ":" in queue and is_bus_name(queue)
@@ -87,7 +87,7 @@ class Intake:
         limit, ttl = envelope.timeout, envelope.result_ttl  # what the caller chose, else what the task says
         kept = options.result_ttl if ttl is None else ttl
         run = Run(
-            consumer,
+            origin,
             held,
             task,
             args,
@@ -111,14 +111,14 @@ class Intake:
         context = run.context
         context.headers = headers
         run.is_asked = headers.intent == "request"
-        # What it took from beside it ends with it, and a callback somewhere is told by its record.
+        # What it took from beside it ends with it, and a callback may take its record.
         run.carries = envelope.takes != "" or (envelope.passes and not run.is_asked)
         if envelope.expires_ms is not None:
             context.deadline_ms = envelope.expires_ms
         if run.is_asked and envelope.expires_ms is not None:
             left = max(0.001, (envelope.expires_ms - now_ms) / 1000)
             context.deadline_at = time.monotonic() + left
-            run.limit = min(run.limit or left, left)  # nobody waits any longer
+            run.limit = min(run.limit or left, left)  # the caller waits no longer
 
     def _route(self, queue: str, envelope: Envelope) -> Route:
         return self.offer(queue).route_of(envelope.target)

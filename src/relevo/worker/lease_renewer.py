@@ -115,7 +115,7 @@ class LeaseRenewer:
             log.warning("the event loop is blocked; %d jobs that wait for it are handed back", len(waiting))
             self._loop.call_soon_threadsafe(self._runner.forget, waiting)
         for consumer in self._consumers:
-            runs = [run for run in waiting if run.consumer is consumer]
+            runs = [run for run in waiting if run.origin is consumer]
             for start in range(0, len(runs), MOST):
                 try:
                     self._perform(consumer.handing_back(runs[start : start + MOST]))

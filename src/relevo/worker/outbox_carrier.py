@@ -22,7 +22,7 @@ AGAIN = 1.0
 
 
 class OutboxCarrier:
-    """The errands of one queue, one round at a time. Any worker may do them: what is told twice changes nothing."""
+    """The outbox of one queue, one round at a time. Any worker may deliver it: doing so twice changes nothing."""
 
     def __init__(self, engine: Engine, queue: str, driver: AsyncDriver, on_done: Callable[[], None]) -> None:
         self._engine = engine
@@ -99,7 +99,7 @@ class OutboxCarrier:
                     await self._fire(id[1:], text, taken.now_ms)
             if faults.ACTIVE:
                 faults.at("errand_done")
-            if onward - {self._queue}:  # queues that nobody here may serve
+            if onward - {self._queue}:  # queues that no worker may serve
                 await self._perform(relay(engine.keys_of, onward - {self._queue}, dead_max))
             done += len(taken.ids)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -15,16 +15,51 @@ from relevo.engine.task import Task
 from relevo.worker.capture import Capture
 
 if TYPE_CHECKING:
+    from relevo.worker.event_sender import EventSender
     from relevo.worker.executors.executor import Executor
+    from relevo.worker.job_notes import JobNotes
+    from relevo.worker.settlements import Settlements
+    from relevo.worker.timings import Timings
 
 #: Why a run is being stopped from outside.
 Stopped = Literal["", "timeout", "cancel", "shutdown", "lost"]
 
 
+class Origin(Protocol):
+    """The queue of a worker that a run came from, and where its end is noted and settled."""
+
+    @property
+    def queue(self) -> str:
+        """Its name."""
+
+    @property
+    def number(self) -> int:
+        """Its place among the worker's queues."""
+
+    @property
+    def settlements(self) -> Settlements:
+        """Decides what becomes of runs."""
+
+    @property
+    def notes(self) -> JobNotes:
+        """Collects their output and progress."""
+
+    @property
+    def timings(self) -> Timings:
+        """Measures them."""
+
+    @property
+    def events(self) -> EventSender:
+        """Publishes what happens to them."""
+
+    def now_ms(self) -> int:
+        """The server's clock."""
+
+
 class Run(Struct, eq=False):
     """One attempt. Mutable on purpose: shared by the loop, the threads and the lease renewer."""
 
-    consumer: Any
+    origin: Origin
     held: Held
     task: Task[..., Any]
     args: tuple[Any, ...]
@@ -61,7 +96,7 @@ class Run(Struct, eq=False):
     follower: Run | None = None
     #: OpenTelemetry span, if tracing is on
     span: Any = None
-    told_progress: tuple[float, str] | None = None
+    noted_progress: tuple[float, str] | None = None
     #: its output or progress was written to the server
     is_noted: bool = False
 

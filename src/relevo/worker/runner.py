@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relevo.engine.engine import Engine
 from relevo.engine.outcome import CancelAsked, Happened, Interrupted, Returned
@@ -16,11 +16,8 @@ from relevo.worker.executors.registry import Executors
 from relevo.worker.failure_log import FailureLog
 from relevo.worker.happened import happened_in, is_failure
 from relevo.worker.ledger import Ledger
-from relevo.worker.run import Encoded, Run, Stopped
+from relevo.worker.run import Encoded, Origin, Run, Stopped
 from relevo.worker.tracing import begin_span, end_span
-
-if TYPE_CHECKING:
-    from relevo.worker.consumer import Consumer
 
 log = logging.getLogger("relevo.worker")
 
@@ -39,8 +36,8 @@ class Runner:
         self._executors = Executors(Place(concurrency, threads, processes, self._begin, self._ended))
         self._telemetry = engine.telemetry
         #: claimed and not yet settled, by id and token: a job whose lease was lost may be claimed again by this worker
-        self.runs: dict[tuple[Consumer, str, int], Run] = {}
-        self._newest: dict[tuple[Consumer, str], Run] = {}
+        self.runs: dict[tuple[Origin, str, int], Run] = {}
+        self._newest: dict[tuple[Origin, str], Run] = {}
         #: shared with the supervisor; None: no supervisor
         self.ledger: Ledger | None = None
         #: newly claimed jobs are given back at once
@@ -51,9 +48,9 @@ class Runner:
     # in
     def accept(self, run: Run) -> None:
         """Start it as soon as there is a slot."""
-        consumer, held = run.consumer, run.held
-        before = self._newest.get((consumer, held.id))
-        self.runs[consumer, held.id, held.token] = self._newest[consumer, held.id] = run
+        origin, held = run.origin, run.held
+        before = self._newest.get((origin, held.id))
+        self.runs[origin, held.id, held.token] = self._newest[origin, held.id] = run
         if self.is_closing:
             self.give_back(run)
         elif before is None:
@@ -74,9 +71,9 @@ class Runner:
             if run.context.deadline_at:
                 run.deadline = min(run.deadline, run.context.deadline_at)
         if self.ledger is not None:
-            run.cell = self.ledger.write(run.consumer.number, run.held.token, run.held.id, now, run.deadline)
-        if run.consumer.events.is_on:
-            run.consumer.events.started(run)
+            run.cell = self.ledger.write(run.origin.number, run.held.token, run.held.id, now, run.deadline)
+        if run.origin.events.is_on:
+            run.origin.events.started(run)
         if self._telemetry is not None:
             run.span = begin_span(self._telemetry, run)
         if faults.ACTIVE:
@@ -97,18 +94,18 @@ class Runner:
 
     def _settle(self, run: Run, happened: Happened, result: Encoded = NOTHING) -> None:
         self._forget(run)
-        consumer: Consumer = run.consumer
-        outcome = consumer.conclude(run, happened, result.result, result.not_kept)
+        origin = run.origin
+        outcome = origin.settlements.conclude_run(run, happened, result.result, result.not_kept)
         if happened is _RETURNED:
             self.done += 1
-            consumer.timings.note(run)
+            origin.timings.note(run)
         elif not isinstance(happened, Interrupted):
             self.failed += 1
-            consumer.timings.note(run, is_failure=is_failure(happened))
+            origin.timings.note(run, is_failure=is_failure(happened))
             if outcome is not None:
                 self.failure_log.note(run, outcome)
         if run.capture.changed or run.is_noted or run.context._progress is not None:
-            consumer.note_end(run, run.capture.text() if run.capture.changed else "", ended_well=outcome is None)
+            origin.notes.add_end(run, run.capture.text() if run.capture.changed else "", ended_well=outcome is None)
         if run.span is not None:
             end_span(run, happened)
         self._on_settled()
@@ -123,10 +120,10 @@ class Runner:
 
     def _forget(self, run: Run) -> None:
         run.settled = True
-        consumer, held = run.consumer, run.held
-        self.runs.pop((consumer, held.id, held.token), None)
-        if self._newest.get((consumer, held.id)) is run:
-            del self._newest[consumer, held.id]
+        origin, held = run.origin, run.held
+        self.runs.pop((origin, held.id, held.token), None)
+        if self._newest.get((origin, held.id)) is run:
+            del self._newest[origin, held.id]
         follower, run.follower = run.follower, None
         if follower is not None and not follower.settled:
             self._place(follower)
@@ -142,25 +139,25 @@ class Runner:
             if run.executor is not None:
                 run.executor.ask_to_pause(run)
 
-    def held_of(self, consumer: Consumer) -> list[tuple[str, int]]:
-        """Ids and tokens of the unsettled jobs of a consumer. Also called from the lease renewer's thread."""
+    def held_of(self, origin: Origin) -> list[tuple[str, int]]:
+        """Ids and tokens of the unsettled jobs of a queue. Also called from the lease renewer's thread."""
         runs = list(self.runs.values())
-        return [(run.held.id, run.held.token) for run in runs if run.consumer is consumer and not run.settled]
+        return [(run.held.id, run.held.token) for run in runs if run.origin is origin and not run.settled]
 
     def heed(
-        self, consumer: Consumer, held: Iterable[tuple[str, int]], lost: Collection[str], cancelled: Iterable[str]
+        self, origin: Origin, held: Iterable[tuple[str, int]], lost: Collection[str], cancelled: Iterable[str]
     ) -> None:
         """Act on the result of renewing these leases: stop cancelled jobs and jobs whose lease is lost."""
         for id in cancelled:
-            self.cancel(consumer, id)
+            self.cancel(origin, id)
         for id, token in held:
-            run = self.runs.get((consumer, id, token))
+            run = self.runs.get((origin, id, token))
             if id in lost and run is not None:
                 self.lose(run)
 
-    def cancel(self, consumer: Consumer, id: str) -> None:
+    def cancel(self, origin: Origin, id: str) -> None:
         """The job was cancelled: stop it."""
-        run = self._newest.get((consumer, id))
+        run = self._newest.get((origin, id))
         if run is None or run.stopped:
             return
         if run.started:

@@ -33,6 +33,16 @@ class ServerClock:
         self._seen = 0.0
         #: sum of the steps forward seen so far
         self._ahead = 0.0
+        #: server's clock minus this machine's, in ms
+        self._skew_ms = 0
+
+    def now_ms(self) -> int:
+        """The server's clock, as last set."""
+        return int(time.time() * 1000) + self._skew_ms
+
+    def set(self, now_ms: int) -> None:
+        """The server's clock shows this now."""
+        self._skew_ms = now_ms - int(time.time() * 1000)
 
     def note(self, sent_at: float, read_at: float, now_ms: int) -> int:
         """The step of the clock, or 0, by the reply `now_ms` to a call at `sent_at`, read by `read_at` (monotonic).

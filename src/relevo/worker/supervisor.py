@@ -98,12 +98,12 @@ class Child:
 
 
 class Supervisor:
-    """Runs until told to stop, or until all processes of a burst are done."""
+    """Runs until it is stopped, or until all processes of a burst are done."""
 
     def __init__(self, order: Order, processes: int, settings: Settings, *, alive_file: Path | None = None) -> None:
         self._order = msgspec.structs.replace(order, pulse=alive_file is not None)
         self._alive_file = alive_file
-        #: told how the app is reached, as soon as a process knows
+        #: called with how the app is reached, as soon as a process knows
         self.on_contact: Callable[[Contact], None] | None = None
         self._processes = processes
         self._settings = settings
@@ -171,7 +171,7 @@ class Supervisor:
             return
         child = Child(self._order, number)
         self._children[child.process.pid] = child
-        if self._signals:  # it came while the process was made, which nobody told: it was not among the children yet
+        if self._signals:  # the signal came while the process was made, before it was among the children
             _tell_to_stop(child)
 
     def _stop(self, number: int, _frame: object) -> None:

@@ -20,9 +20,8 @@ class TimeLimits(Duty[None]):
     #: How late a time-out may come. One pass over all jobs costs less than a timer for each.
     interval = 0.1
 
-    def __init__(self, runner: Runner, consumers: Sequence[Consumer], on_hanging: Callable[[], None]) -> None:
+    def __init__(self, runner: Runner, on_hanging: Callable[[], None]) -> None:
         self._runner = runner
-        self._consumers = consumers
         self._on_hanging = on_hanging
         #: time of the last sweep; tells the lease renewer whether the loop is blocked
         self.ticked = time.monotonic()
@@ -57,6 +56,6 @@ class NotesDuty(Duty[None]):
     async def run_once(self) -> None:
         """Write what is new."""
         for run in self._runner.runs.values():
-            run.consumer.note(run)
+            run.origin.notes.add(run)
         for consumer in self._consumers:
-            await consumer.flush_notes()
+            await consumer.notes.flush()

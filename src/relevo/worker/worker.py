@@ -29,6 +29,7 @@ from relevo.version import __version__
 from relevo.worker import capture
 from relevo.worker import kill_points as faults
 from relevo.worker.bell import Bell
+from relevo.worker.capacity import Capacity
 from relevo.worker.consumer import Consumer
 from relevo.worker.intake import Intake
 from relevo.worker.lease_renewer import LeaseRenewer
@@ -42,11 +43,6 @@ from relevo.worker.timings import TimingsDuty
 log = logging.getLogger("relevo.worker")
 
 P = TypeVar("P")
-
-#: Jobs are claimed ahead for this many seconds of work, so that a fast worker never waits for the server; no more than
-#: the server hands out in about a millisecond, for nobody else is served meanwhile.
-AHEAD = 0.02
-AHEAD_MOST = 300
 
 
 class Worker:
@@ -106,13 +102,10 @@ class Worker:
         self._max_jobs = None if max_jobs is None else _positive("max_jobs", max_jobs)
         self._ledger = ledger
         self.started_ms = int(time.time() * 1000)
-        self._reserved = 0
-        #: a consumer wanted to ask and found no room
-        self._is_starving = False
         self._stop = asyncio.Event()
         self._stop_fast = asyncio.Event()
         self._runner: Runner | None = None
-        self._time_limits: TimeLimits | None = None
+        self._capacity: Capacity | None = None
         #: it was made known before its first claim
         self.is_registered = False
         #: its repeated jobs: its own, those of the features, those added
@@ -132,6 +125,17 @@ class Worker:
         return self._runner
 
     @property
+    def capacity(self) -> Capacity:
+        """How many more jobs it may claim."""
+        assert self._capacity is not None, "the worker is not running"
+        return self._capacity
+
+    @property
+    def in_hand(self) -> int:
+        """Jobs claimed whose end the server does not know yet."""
+        return self.capacity.in_hand
+
+    @property
     def done(self) -> int:
         """Jobs that went well."""
         return self._runner.done if self._runner else 0
@@ -149,7 +153,7 @@ class Worker:
         self._stop.set()
 
     def start_anew(self) -> None:
-        """Stop, and ask whoever supervises for a fresh process."""
+        """Stop, and ask the supervisor for a fresh process."""
         if not self.is_stopping:
             self.wants_recycling = True
             self.stop()
@@ -163,23 +167,11 @@ class Worker:
         """Work until stopped (in burst mode: until nothing is left to do)."""
         driver = self.engine.client.driver()
         await self._check_server(driver)
-        runner = self._runner = Runner(
-            self.engine,
-            concurrency=self.concurrency,
-            threads=self._threads,
-            processes=self.engine.settings.pool or os.cpu_count() or 1,
-            on_settled=self._on_settled,
-        )
-        runner.ledger = self._ledger
-        self.consumers = [Consumer(self, queue, number, driver) for number, queue in enumerate(self.queues)]
-        self._time_limits = TimeLimits(runner, self.consumers, self._on_hanging)
-        self.duties = [*self._own_duties(driver), *(one for give in self.engine.duties for one in give(self))]
-        renewer = LeaseRenewer(self.engine, runner, self.consumers, self._time_limits)
+        renewer = self._assemble(driver)
         with capture.Installed(forward=True):
             await self._register()
             renewer.start()
             consumers = [self._guard(consumer.run, f"consumer {consumer.queue}") for consumer in self.consumers]
-            self._bells = self._make_bells(driver)
             beside = [self._guard(bell.run, "bell") for bell in self._bells]
             beside += [self._guard(partial(self._repeat, duty), duty.name) for duty in self.duties]
             try:
@@ -190,24 +182,40 @@ class Worker:
                 for task in (*consumers, *beside):
                     task.cancel()
                 await asyncio.gather(*consumers, *beside, return_exceptions=True)
-                runner.close()
+                self.runner.close()
                 for duty in reversed(self.duties):
                     with contextlib.suppress(StoreError):
                         await duty.close()
         if self._given_up is not None:
             raise self._given_up
 
+    def _assemble(self, driver: AsyncDriver) -> LeaseRenewer:
+        """Make the parts, none of which runs yet."""
+        engine = self.engine
+        runner = self._runner = Runner(
+            engine,
+            concurrency=self.concurrency,
+            threads=self._threads,
+            processes=engine.settings.pool or os.cpu_count() or 1,
+            on_settled=self._on_settled,
+        )
+        runner.ledger = self._ledger
+        time_limits = TimeLimits(runner, self._on_hanging)
+        self._capacity = Capacity(self._slots, runner, lambda: time_limits.rate)
+        self.consumers = [Consumer(self, queue, number, driver) for number, queue in enumerate(self.queues)]
+        self._capacity.consumers = self.consumers
+        self._bells = self._make_bells(driver)
+        # The first ones make the worker known; they are closed last.
+        self.duties = [Registration(self), Presence(self), time_limits]
+        self.duties += [NotesDuty(runner, self.consumers), TimingsDuty(self.consumers, driver), *self._added]
+        for give in engine.duties:
+            self.duties += give(self)
+        return LeaseRenewer(engine, runner, self.consumers, time_limits)
+
     # duties
     def add_duty(self, duty: Duty[Any]) -> None:
         """Repeat this as well, once it runs."""
         self._added.append(duty)
-
-    def _own_duties(self, driver: AsyncDriver) -> list[Duty[Any]]:
-        """Those of every worker. The first ones make it known; they are closed last."""
-        assert self._time_limits is not None
-        known = [Registration(self), Presence(self)]
-        notes = NotesDuty(self.runner, self.consumers)
-        return [*known, self._time_limits, notes, TimingsDuty(self.consumers, driver), *self._added]
 
     async def _register(self) -> None:
         """Make the worker known before it claims its first job: jobs may be waiting for its offers."""
@@ -277,7 +285,7 @@ class Worker:
                 try:
                     await duty()
                     return
-                except StoreError as error:  # a fault of the server is told in a line, wherever it shows
+                except StoreError as error:  # a fault of the server is one line, wherever it shows
                     log.warning("%s: %s; it starts anew", name, error)
                     await asyncio.sleep(1)
                 except (Exception, asyncio.CancelledError):
@@ -303,6 +311,7 @@ class Worker:
         """Leave the lists, finish or hand back what is in hand, and tell what became of it."""
         runner, grace = self.runner, self.engine.settings.grace
         self.is_stopping = runner.is_closing = True
+        self.capacity.close()
         runner.ask_to_pause()
         for duty in reversed(self.duties):
             with contextlib.suppress(StoreError):
@@ -336,51 +345,16 @@ class Worker:
             await asyncio.wait_for(ended, 5.0)  # until the server knows it all
         fast.cancel()
 
-    # what the parts tell and ask
-    @property
-    def in_hand(self) -> int:
-        """Jobs claimed whose end the server does not know yet."""
-        told = sum(len(consumer.gathering) + len(consumer.settled) + consumer.telling for consumer in self.consumers)
-        return len(self.runner.runs) + told
-
-    def room(self) -> int:
-        """How many more jobs one consumer may claim now."""
-        if self.is_stopping:
-            self._is_starving = True  # it wants to hear when the last job has ended, whoever's it is
-            return 0
-        ahead = min(AHEAD_MOST, int(self._time_limits.rate * AHEAD)) if self._time_limits else 0
-        free = self._slots + ahead - self.in_hand - self._reserved
-        if free <= 0:
-            self._is_starving = True
-            return 0
-        hungry = sum(not consumer.is_resting for consumer in self.consumers) or 1
-        return -(-free // hungry)
-
-    def reserve(self, n: int) -> None:
-        """Room that a turn under way will fill (or, negative, has filled or left to others)."""
-        self._reserved += n
-        if n < 0:
-            self._wake_hungry()
-
+    # called by the parts
     def consumer_is_quiet(self) -> None:
-        """A consumer has nothing to ask or tell. In burst mode, when all are quiet, the work is done."""
-        if not self.burst or self.in_hand or any(one.outbox.is_busy or one.is_asking for one in self.consumers):
-            return
-        if all(consumer.is_resting and not len(consumer.settled) for consumer in self.consumers):
+        """A consumer has nothing to claim or settle. In burst mode, when all are quiet, the work is done."""
+        if self.burst and not self.in_hand and all(consumer.is_quiet for consumer in self.consumers):
             self.stop()
 
     def _on_settled(self) -> None:
-        self._wake_hungry()
+        self.capacity.wake_hungry()
         if self._max_jobs is not None and self.done + self.failed >= self._max_jobs:
             self.start_anew()
-
-    def _wake_hungry(self) -> None:
-        """There is room again: consumers that had to wait for it may ask."""
-        if self._is_starving:
-            self._is_starving = False
-            for consumer in self.consumers:
-                if not consumer.is_resting:
-                    consumer.settle_soon()
 
     def _on_hanging(self) -> None:
         log.error("too many jobs hang; the worker starts anew")

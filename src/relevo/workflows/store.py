@@ -170,7 +170,7 @@ def _flow(fields: dict[str, Any]) -> Flow | None:
 def expect(
     queue: QueueKeys, child: str, parent: str, members: Sequence[tuple[str, str, str]], place: str = ""
 ) -> Call[bool]:
-    """Announce late members (id, queue, task) that `parent` brings: False if it is too late for them.
+    """Announce members that `parent` adds (id, queue, task): False if it is too late for them.
 
     `place`: of their queue, as signatures spell it.
     """
@@ -234,7 +234,7 @@ def edges_from(queue: QueueKeys, id: str) -> Call[str]:
 
 def listed(queue: QueueKeys, limit: int) -> Steps[list[tuple[str, Flow]]]:
     """The newest workflows of a queue that are still there, newest first."""
-    found: dict[str, Flow] = {}  # a new one moves another to the next page, where it is met again
+    found: dict[str, Flow] = {}  # a new workflow moves another to the next page, where it is found again
     kept = looked_at = 0
     while len(found) < limit and looked_at < LOOKED_AT:
         ids: list[str] = yield Call([b"ZREVRANGE", queue.key("flows"), kept, kept + PAGE - 1], _texts)

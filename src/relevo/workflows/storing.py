@@ -38,13 +38,13 @@ async def gather(results: list[Any]) -> list[Any]:
     return results
 
 
-#: So long the maker of a workflow has to start its members before a worker does it.
+#: After so long a worker starts the members of a workflow, if the process that enqueued it has not.
 START_MS = 2_000
 _WHEN: dict[str, Policy] = {"on_success": "c", "on_complete": "r", "on_failure": "f"}
 
 
 def stored(rows: Rows) -> Steps[Workflow[Any]]:
-    """Store a flow: all of it, or nothing that would ever run."""
+    """Store a flow: all of it, or nothing that will ever run."""
     engine = rows.engine
     for queue in rows.queues:
         yield from engine.list_queue(queue)
@@ -93,7 +93,7 @@ def _start(engine: Engine, rows: Rows, gates: Sequence[tuple[str, str]]) -> Step
     members = (start_members(keys_of(queue), letter) for queue, letter in gates if letter.endswith(MEMBERS))
     yield Ahead(members, depth=4)  # short calls
     others = [(queue, letter) for queue, letter in gates if not letter.endswith(MEMBERS)]
-    yield from open_gates(keys_of, others, dead_max)  # posts nothing: no member has ended before it is open
+    yield from open_gates(keys_of, others, dead_max)  # no outbox message: no member can end before its gate opens
     yield notify(keys_of(rows.home), [], dead_max, [rows.id + ".start"])
 
 

@@ -71,9 +71,9 @@ from relevo.worker.executors.process_messages import (
 )
 
 #: Seconds between two messages of a chatty job: the parent has other children to listen to.
-TELL_EVERY = 0.1
-#: So many writes are told at once: those of a job that says little and then hangs or crashes are all there.
-TOLD_AT_ONCE = 200
+SEND_EVERY = 0.1
+#: So many writes are sent without delay: those of a job that says little and then hangs or crashes are all there.
+SENT_AT_ONCE = 200
 PIECE = 65_536  # bytes of output in one message
 MESSAGE_MOST = 2_000  # characters
 TRACEBACK_MOST = 32_000  # characters
@@ -120,8 +120,8 @@ class Wire:
     def send(self, message: FromChild) -> None:
         """Tell the parent. Safe from threads, and from a finaliser that prints in the middle of a send.
 
-        Whoever is sending takes along what others put down meanwhile: nobody waits for the lock, so nobody can wait
-        for himself.
+        The thread that sends also takes what others have put down by then: no thread waits for the lock, so none can
+        wait for itself.
         """
         if not self._is_ours:
             return
@@ -131,7 +131,7 @@ class Wire:
                 while self._waiting:
                     self._pipe.send_bytes(self._waiting.popleft())
             except OSError:
-                os._exit(1)  # nobody listens any more
+                os._exit(1)  # the parent is gone
             finally:
                 self._sending.release()
 
@@ -141,7 +141,7 @@ class Wire:
         self._pipe.close()
 
 
-class _Told(Capture, kw_only=True, eq=False, gc=False):
+class _Output(Capture, kw_only=True, eq=False, gc=False):
     """Output of an attempt, sent to the parent, which keeps what is to be kept."""
 
     wire: Wire
@@ -159,11 +159,11 @@ class _Told(Capture, kw_only=True, eq=False, gc=False):
         with self._lock:
             self._pending += data
             self._writes += 1
-            lately = self._writes > TOLD_AT_ONCE and time.monotonic() - self._last < TELL_EVERY
+            lately = self._writes > SENT_AT_ONCE and time.monotonic() - self._last < SEND_EVERY
             if not lately or len(self._pending) >= PIECE:
-                self.tell()
+                self.flush()
 
-    def tell(self) -> None:
+    def flush(self) -> None:
         with self._lock:
             data, self._pending = self._pending, bytearray()
             self._last = time.monotonic()
@@ -177,7 +177,7 @@ class _Context(JobContext, kw_only=True, eq=False):
     _number: int
     _wire: Wire
     _kept_at: KeptAt
-    _told: tuple[float, str] | None = None
+    _sent: tuple[float, str] | None = None
     _last: float = 0.0
 
     @classmethod
@@ -213,12 +213,12 @@ class _Context(JobContext, kw_only=True, eq=False):
 
     def progress(self, fraction: float, message: str = "") -> None:
         super().progress(fraction, message)
-        if time.monotonic() - self._last >= TELL_EVERY:
-            self.tell()
+        if time.monotonic() - self._last >= SEND_EVERY:
+            self.flush()
 
-    def tell(self) -> None:
-        if self._progress is not None and self._progress != self._told:
-            self._told = self._progress
+    def flush(self) -> None:
+        if self._progress is not None and self._progress != self._sent:
+            self._sent = self._progress
             self._last = time.monotonic()
             self._wire.send(Progressed(self._number, self._progress[0], _printable(self._progress[1])))
 
@@ -228,7 +228,7 @@ def _client(at: KeptAt) -> Client:
     """The way to the server, for checkpoints: opened by the first that is read or written, then kept."""
     return Client(
         at.url,
-        AppKeys("", "", ""),  # for channels of those who wait for jobs: nobody does here
+        AppKeys("", "", ""),  # names channels of processes that wait for jobs: none does here
         data_dir=Path(at.data_dir),
         connect_timeout=at.connect_timeout,
         call_timeout=at.call_timeout,
@@ -278,8 +278,8 @@ def _prepare(function: Function) -> Ready | Failed:
 @contextmanager
 def surroundings(order: Order, wire: Wire) -> Iterator[JobContext]:
     """What an attempt finds around it: its context, its output, its trace. Set in the context of the caller."""
-    told, job = _Told(0, wire=wire, number=order.number), _Context.of(order, wire)
-    capture.current.set(told)
+    output, job = _Output(0, wire=wire, number=order.number), _Context.of(order, wire)
+    capture.current.set(output)
     context.running.set(job)
     traces = telemetry(order.traceparent != "")
     entered = traces.enter_from_afar(order.traceparent) if traces is not None else None
@@ -288,8 +288,8 @@ def surroundings(order: Order, wire: Wire) -> Iterator[JobContext]:
     finally:
         if traces is not None:
             traces.leave(entered)
-        told.tell()
-        job.tell()
+        output.flush()
+        job.flush()
 
 
 def attempt(order: Order, wire: Wire) -> Answer:
@@ -314,7 +314,7 @@ async def attempt_on_loop(order: Order, wire: Wire) -> Answer:
             args, kwargs = found.signature.decode(order.args, order.kwargs)
             result = await found.func(*args, **kwargs)
             return _done(order, found, result, carries=job._keeping is not None)
-        except BaseException as error:  # noqa: BLE001  # as above, and CancelledError when we are told to stop it
+        except BaseException as error:  # noqa: BLE001  # as above, and CancelledError when it is stopped
             return _judged(error, found)
 
 
@@ -338,7 +338,7 @@ def _done(order: Order, found: _Found, result: Any, *, carries: bool) -> Done:
     try:
         return Done(found.signature.encode_result(result, limit=order.result_max), carries=carries)
     except (PayloadError, MemoryError) as refused:
-        # The work is done and must not be done again because of how it is told.
+        # The work is done; a result that cannot be encoded must not cause a retry.
         return Done(b"", _text(refused) or "there was not enough memory to encode it", carries=carries)
 
 
@@ -390,7 +390,7 @@ def _leave_signals_to_parent() -> None:
     for number in PARENTS_SIGNALS:
         signal.signal(number, lambda *_: None)
     _unblock()  # the parent had blocked them until here
-    # A fork has our handlers and would be deaf too. Blocked meanwhile, so that a signal that comes at once is not lost.
+    # A fork has our handlers and would ignore signals, too. They are blocked during it, so that none is lost.
     os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_hear_signals_again)
 
 

@@ -101,7 +101,7 @@ class Child:
                 try:
                     self._pipe.send_bytes(write(Pause(self._ordered)))
                 except OSError:
-                    pass  # whoever listens to it will notice
+                    pass  # the thread that receives from it will notice
 
     def receive(self, patience: float | None = None) -> FromChild:
         """What it says next."""
@@ -135,7 +135,7 @@ class Child:
 
     def _kill(self) -> None:
         if self._process.returncode is not None:
-            return  # reaped: its number may be somebody else's by now
+            return  # reaped: its number may belong to another process by now
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):

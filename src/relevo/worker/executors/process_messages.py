@@ -36,7 +36,7 @@ class Apart(Struct, frozen=True):
 
 
 class KeptAt(Struct, frozen=True):
-    """Where checkpoints are kept. Told by the parent: the child's own app may have been made with other settings."""
+    """Where checkpoints are kept. Sent by the parent: the child's own app may have been made with other settings."""
 
     url: str | None
     data_dir: str
@@ -71,7 +71,7 @@ class Order(Struct, frozen=True, tag=True, kw_only=True):
     headers: Headers | None
     deadline_ms: int | None
     deadline_at: float
-    #: Bytes a result may have; None: nobody wants it.
+    #: Bytes a result may have; None: it is not kept.
     result_max: int | None
     token: int
     kept_at: KeptAt
@@ -102,7 +102,7 @@ class Output(Struct, frozen=True, tag=True):
 
 
 class Progressed(Struct, frozen=True, tag=True):
-    """A job said how far it is."""
+    """A job reported its progress."""
 
     number: int
     fraction: float

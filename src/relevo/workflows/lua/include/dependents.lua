@@ -6,11 +6,11 @@
 --   takes   '' | 'one' | how many results it takes as a list        #<i>  the i-th of them
 --   late    ids of those that joined late, in order                 #<id> the result of one of them; l:<id> who let it join
 --   keep    ms its record is kept when it fails
---   prefer, else, interim, task   of a callback, see bus/store_callback.lua; its other end is the letter <id>.late
+--   prefer, else, interim, conversation   of a callback, see bus/store_callback.lua; its deadline is the outbox message <id>.late
 --   s:<name>, p:<name>   checkpoints of a job that has begun: results of its steps, positions of its loops
---   h:<parent>  number, open, bad, state, when: the last message about a parent. An older number is ignored.
--- A policy in capitals is that of a member that joined later: its word counts only if it was announced (workflows/announce_members.lua).
--- What comes twice, late or in another order ends the same; only what was let go is not called back.
+--   h:<parent>  number, open, bad, state, when: the last report about a parent. One with a smaller number is ignored.
+-- A policy in capitals is that of a member that joined later: its report counts only if it was announced (workflows/announce_members.lua).
+-- Reports may come twice, late or in another order, with the same result; a job that was released is not held again.
 
 -- Whether a parent in this state is still waited for, and whether it forbids to run.
 -- Policies: c cancel, r run, w wait, f run only if it failed, n take note (a workflow of its members), b be its callback
@@ -21,11 +21,11 @@ local function weigh(state, policy)
   if policy == 'n' then return 0, well and 0 or 1 end
   if policy == 'f' then return well and 1 or 0, well and 1 or 0 end
   if well or policy == 'r' then return 0, 0 end
-  -- What is there no more, and what never came to be, cannot be retried.
+  -- A parent whose record has expired, or that never existed, cannot be retried.
   if policy == 'w' and state ~= 'discarded' and state ~= 'removed' and state ~= 'lapsed' then return 1, 0 end
   return 1, 1
 end
--- As what a workflow counts an end of a member.
+-- The state as which a workflow counts the end of a member.
 local COUNTED = { done = 'done', dead = 'dead', expired = 'expired', cancelled = 'cancelled', removed = 'cancelled', lapsed = 'cancelled' }
 -- Nothing is kept of a plain member whose workflow has not started (workflows/store_members.lua). If its maker died, it gets
 -- a bag now, so that it is cancelled like all others. `input`: its priority, and how long its record is kept.
@@ -34,7 +34,7 @@ local function unpack_member(child, bag, input)
   if not priority or not redis.call('ZSCORE', waiting, child) or redis.call('EXISTS', bag) == 1 then return end
   redis.call('HSET', bag, 'life', 'waits', 'open', 1, 'bad', 0, 'keep', keep, 'takes', '', 'place', priority .. '\n\n1\n\n')
 end
--- nil: no news; else whether it forbids to run
+-- nil: nothing new; else whether it forbids to run
 local function hear(child, parent, number, state, policy, index, input)
   local bag = carried_key(child)
   if parent == 'gate' and input ~= '' then unpack_member(child, bag, input) end
@@ -44,13 +44,13 @@ local function hear(child, parent, number, state, policy, index, input)
   if policy == 'b' and (known[2] == '0' or state == 'revived') then return nil end
   local last, was_open, was_bad, was = string.match(known[4] or '', '^(%d+) (%d) (%d) (%a+)')
   if policy == 'f' and state ~= 'done' and state ~= 'revived' then
-    -- That it failed once is enough, also if it was retried and succeeded before the message about it came.
+    -- One failure is enough, even if the member was retried and is done before the report arrives.
     if was and was ~= 'done' and was ~= 'revived' then return nil end
   else
     if last and was ~= 'expected' and tonumber(last) >= tonumber(number) then return nil end
     if was == 'done' then return nil end -- a done job stays done, whatever another report says
   end
-  -- A workflow that lost members before it was founded, because its maker took too long, is none.
+  -- A workflow that lost members before it was founded, because its maker took too long, is not created.
   if parent == 'gate' and known[1] == 'draft' and known[3] ~= '0' then return nil end
   local is_open, is_bad
   if policy ~= string.lower(policy) then
@@ -116,7 +116,7 @@ local function cut(child, bag, parent, state, policy, signature)
   local reason, why = 'dependency_failed', parent ~= '' and 'it depends on ' .. parent .. ', which is ' .. state or ''
   if parent == 'gate' then why = 'the process that enqueued it died before all of it was stored'
   elseif policy == 'f' then reason, why = 'not_needed', '' end
-  -- Whose gate was never opened never came to be.
+  -- A job whose gate was never opened never existed.
   file(cancelled, parent == 'gate' and 'lapsed' or 'cancelled', child, cancelled_record(body, history, 'waiting', reason, why, signature or ''), keep,
     string.match(claim, '^%d+') or '0')
   redis.call('HSET', bag, 'life', 'cut')
