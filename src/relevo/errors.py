@@ -18,6 +18,7 @@
     │   ├── PayloadError            values that would not come back as they are
     │   │   └── PayloadTooLarge         more bytes than the limit
     │   ├── UnknownJob              no such job, or its record has ended
+    │   ├── CannotChange            it has started or ended already
     │   ├── UnknownSchedule         no such schedule
     │   ├── BadSignature            its end is not signed by a key that `signing_keys` names
     │   ├── ResultTimeout           still not finished after the time you gave
@@ -134,6 +135,14 @@ class PayloadTooLarge(PayloadError):
 
 class UnknownJob(JobError):
     """No such job: it never existed, or its record has ended."""
+
+
+class CannotChange(JobError):
+    """The job cannot be changed. `code`: 'started', 'ended', 'unreadable', or 'other' (others change it as well)."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class UnknownSchedule(JobError):

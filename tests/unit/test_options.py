@@ -78,6 +78,7 @@ def one(option: str, value: Any) -> Options:
         ("unique", "queued", "queued"),
         ("unique", "10m", 600.0),
         ("unique", 0.001, 0.001),
+        ("on_conflict", "replace", "replace"),
         ("depends_on", None, ()),
         ("depends_on", Dependable(), (Parent("a", "q", "shop"),)),
         ("depends_on", (Dependable(), "wait"), (Parent("a", "q", "shop", "wait"),)),
@@ -122,6 +123,7 @@ WRONG: dict[str, list[Any]] = {
     "eta": [datetime(2030, 1, 1), datetime(2201, 1, 1, tzinfo=UTC), "2030-01-01", 0, None, date(2030, 1, 1)],
     "name": [None, 7, "a\nb", "x" * 256, b"n"],
     "unique": ["", "always", "10", 0, 0.0001, -1, NAN, [], b"queued"],
+    "on_conflict": ["", "fail", None, 1],
     "depends_on": [
         *("0123456789abcdefghij", 7, True, {"a": 1}, object(), [None], [Dependable(id=None)], [Dependable(queue=7)]),
         *([Dependable(), "id"], [(Dependable(), "stop")], (Dependable(), "stop"), [(Dependable(), None)]),

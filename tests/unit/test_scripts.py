@@ -22,6 +22,7 @@ from relevo.dead import replay_store as replays
 from relevo.dead import store as letters
 from relevo.dead.replay import Replay
 from relevo.engine import (
+    changing,
     clock_steps,
     dependents,
     job_events,
@@ -100,6 +101,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (turns.note(KEYS, [turns.Note(ID, 1, "log:1", "")], 1), 5),
     (jobs.look(KEYS, ID), 0),
     (jobs.attach(KEYS, ID, b"in"), 0),
+    (changing.change(KEYS, NewJob(ID, 100, b"{}"), fresh=True), 0),
     (job_events.watch(KEYS, b"in", [ID, "*"], ["w"], 1), 3),
     (job_events.publish(KEYS, [job_events.JobEvent(kind="started", job=ID, queue="default")] * 2), 4),
     (jobs.cancel(KEYS, [(ID, 1, ""), (ID, 1, "n")], 1), 8),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 from msgspec import Raw, Struct
 
 from relevo.engine import carried
 from relevo.engine import job_store as jobs
+from relevo.engine.changing import changing
 from relevo.engine.fingerprint import is_permanent
 from relevo.engine.following import blocking, events_of_job
 from relevo.engine.ids import LENGTH, made_ms
@@ -105,6 +106,13 @@ class GivenUp(Protocol):
     @property
     def metadata(self) -> dict[str, Any]:
         """Its metadata."""
+
+
+class Changes(TypedDict, total=False):
+    """Options of `job.change`."""
+
+    priority: int
+    delay: Duration
 
 
 class Job(Generic[R]):
@@ -234,6 +242,24 @@ class Job(Generic[R]):
     def watch(self) -> Iterator[JobEvent]:
         """`events` for scripts: blocks until the next one."""
         return blocking(self._engine, self.events)
+
+    def change(
+        self, *, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **options: Unpack[Changes]
+    ) -> None:
+        """Change the job, if it has not started, in one step: `priority=`, `delay=` (from now), `args=`, `kwargs=`.
+
+        Raises CannotChange if it has started or ended. New arguments replace all old ones, checked like those of
+        `enqueue`; a job that waits for its retry keeps those it ran with.
+
+        >>> job.change(priority=10, delay="5m")     # doctest: +SKIP
+        """
+        self._engine.run(changing(self._engine, self.queue, self.id, args, kwargs, dict(options)))
+
+    async def achange(
+        self, *, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **options: Unpack[Changes]
+    ) -> None:
+        """`change` for async code."""
+        await self._engine.arun(changing(self._engine, self.queue, self.id, args, kwargs, dict(options)))
 
     def _info(self) -> Generator[Call[Any], Any, JobInfo]:
         seen: jobs.Seen = yield self._look()

@@ -24,6 +24,7 @@ LAST_YEAR = 2200
 ExecutorName = Literal["auto", "loop", "thread", "process"]
 Errors = tuple[type[BaseException], ...]
 Unique = Literal["", "no", "queued", "until_done"] | float
+OnConflict = Literal["keep", "replace"]
 WhenItFails = Literal["cancel", "run", "wait"]
 
 
@@ -88,6 +89,8 @@ class Options(Struct, frozen=True, kw_only=True):
     #: How long the name (default: task and arguments) is held: "queued" until it starts, "until_done", or seconds.
     #: If unset, a name is held until the job is done; False: the name is only a label.
     unique: Unique = ""
+    #: What happens if the name is taken by a job that has not started: "keep" it, or "replace" it by the new one.
+    on_conflict: OnConflict = "keep"
     #: The job starts when these are done.
     depends_on: tuple[Parent, ...] = ()
 
@@ -182,6 +185,12 @@ def _unique(what: str, value: Any) -> Unique:
     return found
 
 
+def _on_conflict(what: str, value: Any) -> OnConflict:
+    if value not in ("keep", "replace"):
+        raise OptionError(f"{what}: 'keep' or 'replace' is needed, found {value!r:.80}")
+    return cast("OnConflict", value)
+
+
 def _on_failure(what: str, value: Any) -> str | None:
     if value is None:
         return None
@@ -239,6 +248,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "eta": _eta,
     "name": _text(255),
     "unique": _unique,
+    "on_conflict": _on_conflict,
     "depends_on": _depends_on,
 }
 #: Other names for the same options.

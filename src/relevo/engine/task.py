@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar, overl
 import msgspec
 
 from relevo.codec import Signature
+from relevo.engine.changing import TRIES, change
 from relevo.engine.dependents import needs_of, push_dependents
 from relevo.engine.edges import Policy
 from relevo.engine.handle import Job
@@ -99,6 +100,8 @@ class Task(Generic[P, R]):
             or options.expires is not None
             or options.depends_on
         )
+        if options.on_conflict == "replace" and (not (options.name or options.unique) or options.depends_on):
+            raise OptionError("on_conflict='replace' needs a name= or unique=, and is not for jobs with depends_on")
         for parent in options.depends_on:
             if parent.app != engine.name:
                 raise OptionError(
@@ -168,6 +171,10 @@ class Task(Generic[P, R]):
     def _batch(self, ids: list[str]) -> dict[str, Any]:
         return {"relevo.task": self.target, "messaging.batch.message_count": len(ids)}
 
+    def postpones(self, plan: Plan[Any]) -> bool:  # noqa: ARG002
+        """Whether a workflow that begins with this task is stored later, such as when a transaction commits."""
+        return False
+
     # steps of workflows
     @overload
     def s(self: Receiver[A, Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> Step[A, T]: ...
@@ -215,7 +222,21 @@ class Task(Generic[P, R]):
         if self.options.expires is not None:
             now_ms = yield from self.engine.now_ms()
         owners = yield from self._push([self._new_job(id, fragment, now_ms)])
-        return owners[0]
+        return (yield from self._replaced(id, owners[0], fragment, now_ms))
+
+    def _replaced(self, id: str, owner: str, fragment: bytes, now_ms: int) -> Steps[str]:
+        """Where the name is taken and on_conflict="replace": the job that has it, with what the new one would be."""
+        for _ in range(TRIES):
+            if owner == id or self.options.on_conflict != "replace":
+                return owner
+            code: str = yield change(self._keys(), self._new_job(owner, fragment, now_ms), fresh=True)
+            if code in ("changed", "started"):
+                return owner
+            before = owner  # it has ended: the name may be free
+            (owner,) = yield from self._push([self._new_job(id, fragment, now_ms)])
+            if owner == before:  # it holds the name for a time
+                return owner
+        return owner
 
     def _push(self, jobs: list[NewJob]) -> Steps[list[str]]:
         if not self.options.depends_on:
@@ -270,6 +291,11 @@ class Task(Generic[P, R]):
         if self.options.expires is not None:
             now_ms = yield from self.engine.now_ms()
         made = (map(self._new_job, ids[part], fragments[part], repeat(now_ms)) for part in parts)
+        if self.options.on_conflict == "replace":
+            owners = yield from push_parts(self._keys(), map(list, made), self.engine.lease_ms)
+            for i, (id, fragment) in enumerate(zip(ids, fragments, strict=True)):
+                owners[i] = yield from self._replaced(id, owners[i], fragment, now_ms)
+            return owners
         if self.options.depends_on:
             return (yield from self._push([job for some in made for job in some]))
         return (yield from push_parts(self._keys(), map(list, made), self.engine.lease_ms))

@@ -63,6 +63,7 @@ _WORKING = {
     "engine/release_leases",
     "engine/write_logs",
     "engine/publish_events",
+    "engine/change_job",
     "engine/cancel_jobs",
     "workflows/announce_members",
     "workflows/notify_dependents",
