@@ -20,25 +20,21 @@ from relevo.engine.following import events_of_app
 from relevo.engine.handle import Job
 from relevo.engine.job_events import JobEvent, Kind
 from relevo.engine.lists import listed_pools, listed_queues
-from relevo.engine.options import ONE_JOB_ONLY, changed
 from relevo.engine.pauses import Pause, Until
-from relevo.engine.targets import is_task_name, module_of, own_name
 from relevo.engine.task import Task
-from relevo.errors import ConfigurationError, OptionError, TargetError
+from relevo.errors import OptionError, TargetError
 from relevo.health.duty import duties as health_duties
 from relevo.health.gathering import alook, look
 from relevo.health.gathering import cached as cached_health
 from relevo.health.status import Health
 from relevo.limits import code_limits
 from relevo.limits.breaker_observer import BreakerObserver
-from relevo.limits.code_limits import CodeLimits
 from relevo.pools.pool import Pool, Pools, StillThere, pool_of
 from relevo.queues.pauses_in_app import all_pauses, pausing, resuming
 from relevo.queues.queue import Queue
+from relevo.registration import registered
 from relevo.schedules.duty import duties as schedule_duties
-from relevo.schedules.firing import Timetable, described
 from relevo.schedules.handle import Schedule, Schedules, scheduling
-from relevo.schedules.schedule import TIMES
 from relevo.settings import Settings, load
 from relevo.text.durations import Duration
 from relevo.upkeep.duty import duties as upkeep_duties
@@ -123,26 +119,7 @@ class Relevo:
         return lambda function: self._register(function, name, options)
 
     def _register(self, func: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Task[..., Any]:
-        if not callable(func):
-            raise TargetError(f"@app.task needs a function, found {func!r:.80}")
-        if isinstance(func, Task):
-            raise TargetError(f"{func.target} is a task already; change its options with .using(…)")
-        options = dict(options)  # a decorator may be used for several functions
-        target = f"{module_of(func)}.{own_name(func)}" if name is None else name
-        if not is_task_name(target):
-            raise TargetError(f"a task's name is text without colons and spaces, found {target!r:.80}")
-        times = {option: options.pop(option) for option in TIMES & options.keys()}
-        limit = code_limits.taken(options)
-        before = self.tasks.get(target)
-        if before is not None and getattr(before.func, "__qualname__", "") != getattr(func, "__qualname__", ""):
-            raise ConfigurationError(f"two tasks are called {target!r}: give one of them another name=")
-        chosen = changed(self.engine.default_options, options, refuse=ONE_JOB_ONLY)
-        task = self.engine.task_class(self.engine, func, target, chosen)
-        if times:
-            self.engine.part(Timetable).named[target] = described(self.engine, target, task, times, "code")
-        self.engine.part(CodeLimits).add(task.options.queue, target, limit)
-        self.tasks[target] = task
-        return task
+        return registered(self.engine, func, name, options)
 
     @overload
     def function(self, func: Callable[P, Awaitable[R]], *, trusted: bool = False) -> Task[P, R]: ...

@@ -1,0 +1,40 @@
+"""Registration of tasks: what `@app.task` does with a function and its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from relevo.engine.engine import Engine
+from relevo.engine.options import ONE_JOB_ONLY, changed
+from relevo.engine.targets import is_task_name, module_of, own_name
+from relevo.engine.task import Task
+from relevo.errors import ConfigurationError, TargetError
+from relevo.limits import code_limits
+from relevo.limits.code_limits import CodeLimits
+from relevo.schedules.firing import Timetable, described
+from relevo.schedules.schedule import TIMES
+
+
+def registered(engine: Engine, func: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Task[..., Any]:
+    """Register a function as a task, with its schedule and its limits."""
+    if not callable(func):
+        raise TargetError(f"@app.task needs a function, found {func!r:.80}")
+    if isinstance(func, Task):
+        raise TargetError(f"{func.target} is a task already; change its options with .using(…)")
+    options = dict(options)  # a decorator may be used for several functions
+    target = f"{module_of(func)}.{own_name(func)}" if name is None else name
+    if not is_task_name(target):
+        raise TargetError(f"a task's name is text without colons and spaces, found {target!r:.80}")
+    times = {option: options.pop(option) for option in TIMES & options.keys()}
+    limit = code_limits.taken(options)
+    before = engine.tasks.get(target)
+    if before is not None and getattr(before.func, "__qualname__", "") != getattr(func, "__qualname__", ""):
+        raise ConfigurationError(f"two tasks are called {target!r}: give one of them another name=")
+    chosen = changed(engine.default_options, options, refuse=ONE_JOB_ONLY)
+    task = engine.task_class(engine, func, target, chosen)
+    if times:
+        engine.part(Timetable).named[target] = described(engine, target, task, times, "code")
+    engine.part(CodeLimits).add(task.options.queue, target, limit)
+    engine.tasks[target] = task
+    return task
