@@ -20,7 +20,8 @@ from relevo.django.tasks_api import InvalidTask, TaskResultDoesNotExist, TaskRes
 from relevo.testing import bind
 from tests.django.mails import tasks
 from tests.django.shop.models import Order
-from tests.working import drained
+from tests.eventually import eventually
+from tests.working import drained, working
 
 try:
     from django.tasks import task, task_backends
@@ -222,6 +223,8 @@ class TestRetries:
 
     def test_options_of_the_backend_are_those_of_all_its_tasks(self, shop: SiteApp) -> None:
         given = {"default": {"BACKEND": "relevo.django.Backend", "OPTIONS": {"retrys": 2}}}
+        with override_settings(INSTALLED_APPS=[]):
+            assert [message.id for message in task_backends["default"].check()] == ["relevo.E005"]
         with override_settings(TASKS=given):
             found = list(task_backends["default"].check())
         assert [message.id for message in found] == ["relevo.E004"]
@@ -243,6 +246,10 @@ class TestContext:
 
 
 class TestResults:
+    def test_result_that_is_fetched_equals_the_one_that_was_enqueued(self, shop: SiteApp) -> None:
+        result = tasks.send.enqueue("ana")
+        assert tasks.send.get_result(result.id) == result
+
     def test_unknown_id(self, shop: SiteApp) -> None:
         for id in ("missing", "0" * 20, ""):
             with pytest.raises(TaskResultDoesNotExist):
@@ -274,6 +281,36 @@ class TestSignals:
         tasks.stubborn.enqueue()
         drained(shop)
         assert heard == [("task_enqueued", "READY"), ("task_started", "RUNNING")]
+
+    @pytest.mark.parametrize("which", [tasks.too_slow, tasks.give_up], ids=["timeout", "by its own decision"])
+    def test_task_that_is_ended_without_an_error_of_its_own_has_finished(
+        self, heard: list[tuple[str, str]], shop: SiteApp, which: Any
+    ) -> None:
+        which.enqueue()
+        with working(shop):
+            eventually(lambda: len(heard) == 3, what="all signals")
+        assert heard[1:] == [("task_started", "RUNNING"), ("task_finished", "FAILED")]
+
+    def test_running_task_that_is_cancelled_has_finished(self, heard: list[tuple[str, str]], shop: SiteApp) -> None:
+        result = tasks.ahang.enqueue()
+        with working(shop):
+            eventually(lambda: len(heard) == 2, what="its start")
+            shop.job(result.id).cancel()
+            eventually(lambda: len(heard) == 3, what="its end")
+        assert heard[2] == ("task_finished", "FAILED")
+
+    def test_receiver_may_use_the_database(self, shop: SiteApp) -> None:
+        def note(task_result: Any, **_: Any) -> None:
+            Order.objects.create(name=f"ended {task_result.id}")
+
+        signals.task_finished.connect(note)
+        try:
+            results = [tasks.too_slow.enqueue(), tasks.add.enqueue(1), tasks.aadd.enqueue(1)]
+            names = {f"ended {result.id}" for result in results}
+            with working(shop):
+                eventually(lambda: Order.objects.filter(name__in=names).count() == 3, what="three rows")
+        finally:
+            signals.task_finished.disconnect(note)
 
     def test_django_logs_them(self, shop: SiteApp, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.DEBUG, LOGGER):

@@ -10,7 +10,7 @@ import pytest
 from django.db import connections, transaction
 from django.test import Client, override_settings
 
-from relevo import State
+from relevo import State, chain, group
 from relevo.django.site_app import SiteApp
 from relevo.errors import OptionError
 from tests.django.shop import tasks
@@ -88,6 +88,21 @@ class TestTransactions:
             job = tasks.pay.using(delay="1h", priority=7, tags=["a"]).enqueue(1)
         info = job.info()
         assert (info.state, info.priority, info.tags) == (State.SCHEDULED, 7, ("a",))
+
+    def test_workflow_is_sent_on_commit(self, shop: SiteApp) -> None:
+        orders = [order(), order()]
+        with transaction.atomic():
+            sent = chain(tasks.pay.si(orders[0].pk), tasks.pay.si(orders[1].pk)).enqueue()
+            at_once = chain(tasks.at_once.si(), tasks.at_once.si()).enqueue()
+            assert sent.state() == "unknown"
+            assert at_once.state() == "running"
+            with pytest.raises(ZeroDivisionError), transaction.atomic():
+                lost = group(tasks.pay.si(1)).enqueue()
+                raise ZeroDivisionError
+        drained(shop)
+        assert sent.result() == 1
+        assert [paid(one) for one in orders] == [1, 1]
+        assert lost.state() == "unknown"
 
     def test_name_that_is_held_gives_the_job_that_holds_it(self, shop: SiteApp) -> None:
         first = tasks.pay.using(name="one").enqueue(1)

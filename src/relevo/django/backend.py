@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.utils import timezone
 
@@ -18,10 +19,11 @@ from relevo.django.running import runner_of
 from relevo.django.settings import checked_alias
 from relevo.django.site_app import app
 from relevo.django.site_task import SiteTask
-from relevo.django.task_result import new_result, result_of
+from relevo.django.task_result import new_result, result_of, time_of
 from relevo.django.tasks_api import BaseTaskBackend, DjangoTask, InvalidTask, TaskResultDoesNotExist, signals
 from relevo.django.tasks_options import OF_TASK, RelevoTask, options_of
 from relevo.engine.handle import Job
+from relevo.engine.ids import made_ms
 from relevo.engine.options import Options, changed
 from relevo.errors import OptionError, UnknownJob
 
@@ -68,6 +70,8 @@ class Backend(BaseTaskBackend):
         if known is None:
             given = {**self._defaults, **options_of(task), "queue": task.queue_name}
             known = app.task(name=task.module_path, **given)(runner_of(task))
+            assert isinstance(known, SiteTask)
+            known.of_django = task
         assert isinstance(known, SiteTask)
         return known
 
@@ -125,7 +129,10 @@ class Backend(BaseTaskBackend):
             raise TaskResultDoesNotExist(result_id) from error
 
     def check(self, **_: Any) -> Iterable[CheckMessage]:
-        """What is wrong with `OPTIONS`."""
+        """What is wrong with `OPTIONS`, and with the project."""
+        if not apps.is_installed("relevo.django"):
+            hint = 'Add "relevo.django" to INSTALLED_APPS.'
+            return [Error(f"TASKS[{self.alias!r}]: relevo is not installed.", hint=hint, id="relevo.E005")]
         try:
             changed(Options(), self._defaults)
             if self._on_commit not in (None, True, False):
@@ -138,7 +145,7 @@ class Backend(BaseTaskBackend):
 
 def _mark_sent(result: Any, job: Job[Any]) -> None:
     object.__setattr__(result, "id", job.id)
-    object.__setattr__(result, "enqueued_at", timezone.now())
+    object.__setattr__(result, "enqueued_at", time_of(made_ms(job.id)))
 
 
 def register_tasks_of(module: Any) -> None:

@@ -12,9 +12,11 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from relevo.django.settings import checked_alias
 from relevo.engine.handle import Job
 from relevo.errors import StoreError
+from relevo.store.plan import Plan
 
 if TYPE_CHECKING:
     from relevo.django.site_task import SiteTask
+    from relevo.engine.engine import Engine
 
 Then = Callable[[Job[Any]], None]
 
@@ -48,8 +50,31 @@ class Call(NamedTuple):
     then: Then
 
 
-class Held:
-    """Jobs that wait for the same commit; called by Django when it has happened."""
+class AfterCommit:
+    """What waits for a commit; called by Django when it has happened."""
+
+    def __call__(self) -> None:
+        """Send it."""
+        raise NotImplementedError
+
+
+class HeldPlan(AfterCommit):
+    """A workflow that waits for a commit."""
+
+    def __init__(self, engine: Engine, plan: Plan[Any]) -> None:
+        self._engine = engine
+        self._plan = plan
+
+    def __call__(self) -> None:
+        try:
+            self._engine.run(self._plan)
+        except StoreError as error:
+            error.add_note("the transaction is committed; a workflow of it was not sent")
+            raise
+
+
+class Held(AfterCommit):
+    """Jobs that wait for the same commit."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
@@ -96,6 +121,11 @@ def hold(connection: Any, calls: Sequence[Call]) -> None:
         held = kind(connection.alias)
         held.hold(calls)
         transaction.on_commit(held, using=connection.alias)
+
+
+def hold_plan(connection: Any, engine: Engine, plan: Plan[Any]) -> None:
+    """Carry out this plan when the transaction of the connection commits."""
+    transaction.on_commit(HeldPlan(engine, plan), using=connection.alias)
 
 
 def _kind() -> type[Held]:

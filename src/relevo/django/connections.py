@@ -51,7 +51,7 @@ def _sync_around(func: Callable[..., Any]) -> Callable[..., Any]:
 def _async_around(func: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(func)
     async def attempt(*args: Any, **kwargs: Any) -> Any:
-        async with _OwnThread():
+        async with OwnThread():
             if shared:
                 await sync_to_async(begin)()
             return await func(*args, **kwargs)
@@ -59,7 +59,7 @@ def _async_around(func: Callable[..., Any]) -> Callable[..., Any]:
     return attempt
 
 
-class _OwnThread(ThreadSensitiveContext):
+class OwnThread(ThreadSensitiveContext):
     """The thread of one attempt for `sync_to_async`, made when first used, as Django's ASGI handler has per request.
 
     Its connections are closed with it. Unlike asgiref's, it does not block the event loop until a hanging call returns.

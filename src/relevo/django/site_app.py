@@ -8,6 +8,7 @@ from typing import Any
 from relevo.app import Relevo
 from relevo.django import settings as site_settings
 from relevo.django.commit import checked
+from relevo.django.endings import EndObserver
 from relevo.django.settings import SiteSettings
 from relevo.django.site_task import SiteTask
 from relevo.engine.duty import Duty, Host
@@ -26,6 +27,7 @@ class SiteApp(Relevo):
         self.engine.task_class = SiteTask
         self.engine.home = "relevo.django.set_up:app"
         self.engine.duties.append(outbox_duties)
+        self.engine.observers.append(end_observer)
         self._take(site)
 
     def follow_settings(self) -> None:
@@ -51,6 +53,11 @@ def outbox_duties(worker: Host) -> list[Duty[Any]]:
     from relevo.django.outbox.duty import OutboxDuty  # its table is there only if it is installed
 
     return [OutboxDuty(worker.engine)]
+
+
+def end_observer(worker: Host, queue: str) -> EndObserver:
+    """Announces ends of Django's tasks."""
+    return EndObserver(worker.engine, queue)
 
 
 app = SiteApp()

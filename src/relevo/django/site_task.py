@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from relevo.codec import Signature
-from relevo.django.commit import Call, OnCommit, Then, checked, hold, ignore, transaction_of
+from relevo.django.commit import Call, OnCommit, Then, checked, hold, hold_plan, ignore, transaction_of
 from relevo.django.connections import around, original
 from relevo.engine.handle import Job
 from relevo.engine.options import Options
 from relevo.engine.task import Task
+from relevo.store.plan import Plan
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
@@ -29,6 +30,8 @@ class SiteTask(Task[P, R]):
 
     #: None: as `RELEVO["on_commit"]`.
     on_commit: OnCommit = None
+    #: The task of `django.tasks` that it runs; None: it is one of our own.
+    of_django: Any = None
 
     def __init__(
         self,
@@ -68,6 +71,13 @@ class SiteTask(Task[P, R]):
         return super().enqueue_many(calls) if connection is None else self.held(connection, calls)
 
     delay = enqueue
+
+    def postpones(self, plan: Plan[Any]) -> bool:
+        """Whether a workflow that begins with this task waits for the open transaction."""
+        connection = transaction_of(self.on_commit)
+        if connection is not None:
+            hold_plan(connection, self.engine, plan)
+        return connection is not None
 
     def held(self, connection: Any, calls: Iterable[Any], then: Then = ignore) -> list[Job[R]]:
         """Jobs that are put on the queue when the transaction of the connection commits; then `then` is called."""

@@ -51,10 +51,10 @@ def result_of(info: JobInfo, alias: str) -> Any:
         task=_task_of(info, alias),
         id=info.id,
         status=_STATUS[info.state],
-        enqueued_at=_time(info.enqueued_ms),
-        started_at=_time(attempts[0].started_ms if attempts else info.started_ms),
-        finished_at=_time(info.ended_ms),
-        last_attempted_at=_time(info.started_ms or (attempts[-1].started_ms if attempts else None)),
+        enqueued_at=time_of(info.enqueued_ms),
+        started_at=time_of(attempts[0].started_ms if attempts else info.started_ms),
+        finished_at=time_of(info.ended_ms),
+        last_attempted_at=time_of(info.started_ms or (attempts[-1].started_ms if attempts else None)),
         args=info.args or [],  # of a done job they are kept up to a few kilobytes
         kwargs=info.kwargs or {},
         backend=alias,
@@ -88,7 +88,7 @@ def _task_of(info: JobInfo, alias: str) -> Any:
     if task is None:
         raise LookupError(f"no task {info.task!r}")
     priority = task.priority if info.priority is None else max(-100, min(100, 100 - info.priority))
-    return task.using(backend=alias, queue_name=info.queue, priority=priority, run_after=_time(info.due_ms))
+    return task.using(backend=alias, queue_name=info.queue, priority=priority, run_after=time_of(info.due_ms))
 
 
 def task_named(path: str) -> Any:
@@ -100,7 +100,8 @@ def task_named(path: str) -> Any:
     return found if isinstance(found, DjangoTask) else None
 
 
-def _time(ms: int | None) -> datetime | None:
+def time_of(ms: int | None) -> datetime | None:
+    """A time of relevo as Django's, naive where USE_TZ is off."""
     if not ms:
         return None
     found = datetime.fromtimestamp(ms / 1000, UTC)

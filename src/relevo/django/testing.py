@@ -20,7 +20,7 @@ from django.db import connections
 from django.test import TestCase, TransactionTestCase
 
 from relevo.django import connections as site_connections
-from relevo.django.commit import Held
+from relevo.django.commit import AfterCommit
 from relevo.django.discovery import discover
 from relevo.django.site_app import app
 from relevo.engine.handle import JobInfo
@@ -86,8 +86,8 @@ def _is_of_test(connection: Any) -> bool:
 def send_held() -> None:
     """Send what waits for the transaction around the test, which never commits."""
     for connection in connections.all(initialized_only=True):
-        held = [row[1] for row in connection.run_on_commit if isinstance(row[1], Held)]
-        connection.run_on_commit = [row for row in connection.run_on_commit if not isinstance(row[1], Held)]
+        held = [row[1] for row in connection.run_on_commit if isinstance(row[1], AfterCommit)]
+        connection.run_on_commit = [row for row in connection.run_on_commit if not isinstance(row[1], AfterCommit)]
         for send in held:
             send()
 

@@ -171,6 +171,10 @@ class Task(Generic[P, R]):
     def _batch(self, ids: list[str]) -> dict[str, Any]:
         return {"relevo.task": self.target, "messaging.batch.message_count": len(ids)}
 
+    def postpones(self, plan: Plan[Any]) -> bool:  # noqa: ARG002
+        """Whether a workflow that begins with this task is stored later, such as when a transaction commits."""
+        return False
+
     # steps of workflows
     @overload
     def s(self: Receiver[A, Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> Step[A, T]: ...

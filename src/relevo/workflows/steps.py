@@ -80,6 +80,8 @@ class Flow(Struct, Generic[Takes, Gives], frozen=True, repr_omit_defaults=True):
         """Enqueue the whole flow. When this returns, the server has all of it; if it raises, nothing of it will run."""
         rows, plan = self._storing()
         with rows.making():
+            if rows.steps and rows.steps[0].task.postpones(plan):
+                return rows.workflow
             return rows.engine.run(plan)
 
     async def aenqueue(self) -> Workflow[Gives]:

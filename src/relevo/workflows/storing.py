@@ -51,13 +51,12 @@ def stored(rows: Rows) -> Steps[Workflow[Any]]:
         yield from engine.list_queue(queue)
     if any(step.task.options.expires is not None for step in rows.steps):
         rows.now_ms = yield from engine.now_ms()
-    workflow: Workflow[Any] = Workflow(engine, rows.id, rows.home)
     home = engine.keys_of(rows.home)
     if rows.queues == [rows.home] and len(rows.graph.nodes) < CHUNK:
         whole = [rows.founder(gated=False), *rows.make(gated=False)[rows.home]]
         if len(list(chunks(len(row.body) + len(row.edges) for row in whole))) == 1:
             yield push_rich(home, whole)
-            return workflow
+            return rows.workflow
     yield push_rich(home, [rows.founder(gated=True)])
     gates: list[tuple[str, str]] = []
     yield Ahead(_plain_parts(rows, gates))
@@ -67,7 +66,7 @@ def stored(rows: Rows) -> Steps[Workflow[Any]]:
     if not founded and not (yield flows.is_founded(home, rows.id)):  # the reply to the first call may have been lost
         raise ServerUnavailable("storing the workflow took too long: its parts were given up; nothing of it will run")
     yield from _start(engine, rows, gates)
-    return workflow
+    return rows.workflow
 
 
 def _plain_parts(rows: Rows, gates: list[tuple[str, str]]) -> Iterator[Call[Any]]:
@@ -124,6 +123,11 @@ class Rows:
         self._flow = b',"wf":' + write(self.id + self.home)
         self._flow_passing = self._flow + b',"y":true'
         self._edges = self._all_edges()
+
+    @property
+    def workflow(self) -> Workflow[Any]:
+        """A handle of what they are, or will be when they are stored."""
+        return Workflow(self.engine, self.id, self.home)
 
     def making(self) -> AbstractContextManager[object]:
         """A span around storing them, to which all of them are linked, where traces are on."""

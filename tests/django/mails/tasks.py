@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from relevo import current_job
+from relevo import Cancel, current_job
 from relevo.django import options
 from tests.django.shop.models import Order
 
@@ -75,6 +75,23 @@ def echo(value: Any) -> Any:
 @options(retries=2, backoff="10s")
 def stubborn() -> None:
     raise ConnectionError("down")
+
+
+@task
+@options(timeout="100ms")
+def too_slow() -> None:
+    while True:  # until it is stopped
+        time.sleep(0.001)
+
+
+@task
+async def ahang() -> None:
+    await asyncio.Event().wait()
+
+
+@task
+def give_up() -> None:
+    raise Cancel("not needed any more")
 
 
 @task
