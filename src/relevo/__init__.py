@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from relevo.engine.message import Fault, Message, Reply
     from relevo.engine.options import Priority
     from relevo.engine.settle import Failure
+    from relevo.engine.soft_timeout import SoftTimeout
     from relevo.engine.task import Task
     from relevo.engine.verdicts import Cancel, Retry, Snooze
     from relevo.pools.pool import Entity, Pool
@@ -61,6 +62,7 @@ __all__ = [
     "ScheduleInfo",
     "Service",
     "Snooze",
+    "SoftTimeout",
     "State",
     "Task",
     "UpkeepReport",
@@ -107,6 +109,7 @@ _FROM = {
     "Schedule": "schedules.handle",
     "ScheduleInfo": "schedules.handle",
     "Failure": "engine.settle",
+    "SoftTimeout": "engine.soft_timeout",
     "Task": "engine.task",
     "UpkeepReport": "upkeep.report",
 }

@@ -20,7 +20,7 @@ from tests.system.shell import environment
 PROMISED = [
     "Backoff", "Breaker", "Cancel", "Entity", "Failure", "Fault", "Job", "JobContext", "JobEvent", "JobInfo", "Lease",
     "Message", "Pool", "Priority", "Progress", "Queue", "Relevo", "Reply", "Retry", "Schedule",
-    "ScheduleInfo", "Service", "Snooze", "State", "Task", "UpkeepReport", "Workflow", "WorkflowInfo",
+    "ScheduleInfo", "Service", "Snooze", "SoftTimeout", "State", "Task", "UpkeepReport", "Workflow", "WorkflowInfo",
     "WorkflowProgress", "as_completed", "chain", "current_job", "group",
 ]  # fmt: skip
 #: What an app offers, besides the async twins.

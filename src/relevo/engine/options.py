@@ -62,6 +62,8 @@ class Options(Struct, frozen=True, kw_only=True):
     give_up_on: Errors = ()
     #: Seconds; None: no limit. A job that hangs must not hold a slot forever.
     timeout: float | None = 600.0
+    #: Seconds after which SoftTimeout is raised inside the task; None: only the hard limit.
+    soft_timeout: float | None = None
     #: Seconds for which a result can be fetched; 0: not stored. Enough for waiting callers, short enough for memory.
     result_ttl: float = 300.0
     #: Seconds for which a dead letter is kept: a long weekend and the days to investigate.
@@ -233,6 +235,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "retry_on": _errors,
     "give_up_on": _errors,
     "timeout": _limit,
+    "soft_timeout": _limit,
     "result_ttl": _seconds,
     "failure_ttl": _seconds,
     "expires": _seconds_or_none,
@@ -256,7 +259,7 @@ ALIASES = {"countdown": "delay"}
 #: Options of one job, which `@app.task` refuses.
 ONE_JOB_ONLY = frozenset({"delay", "eta", "name", "depends_on"})
 #: Options of the task, which `.using` refuses: a worker reads them from the task itself.
-TASK_ONLY = frozenset({"retry_on", "give_up_on", "max_crashes", "breaker", "executor", "secret"})
+TASK_ONLY = frozenset({"retry_on", "give_up_on", "soft_timeout", "max_crashes", "breaker", "executor", "secret"})
 #: The same, of which the decorator makes limits.
 OF_LIMITS = frozenset({"concurrency", "rate", "burst"})
 

@@ -107,6 +107,11 @@ class Task(Generic[P, R]):
                 raise OptionError(
                     f"depends_on: job {parent.id} is one of the app {parent.app!r}, not of {engine.name!r}"
                 )
+        if options.soft_timeout and own is None and options.timeout and options.soft_timeout >= options.timeout:
+            raise OptionError(
+                f"soft_timeout: it comes before the hard timeout, which is {options.timeout:g} s for {target}; "
+                f"found {options.soft_timeout:g} s"
+            )
         if unknown := self.signature.unknown(options.secret):
             near = did_you_mean(unknown[0], inspect.signature(func).parameters)
             raise OptionError(

@@ -11,6 +11,7 @@ from relevo.engine.verdicts import Verdict
 from relevo.errors import PayloadError
 from relevo.text.legible import words_of
 from relevo.worker.run import Encoded, ProcessDied, RemoteFailure, Run
+from relevo.worker.soft_limits import task_frames
 from relevo.worker.traceback_text import text_of
 
 log = logging.getLogger("relevo.worker")
@@ -30,7 +31,7 @@ def failed_attempt(run: Run, how: str, error: BaseException, message: str = "") 
         text, trace = words_of(error), ""
         if not (isinstance(error, Verdict | ProcessDied) or run.stopped):
             frames = error.__traceback__ and error.__traceback__.tb_next  # without the worker's own frame
-            trace = text_of(error, frames)
+            trace = text_of(error, task_frames(frames))
     if how == "timed_out":
         name = "TimeoutError"
     if len(trace) > TRACEBACK_MOST:

@@ -10,6 +10,7 @@ from relevo.engine import context
 from relevo.worker import capture
 from relevo.worker.executors.executor import OnEnd, OnStart
 from relevo.worker.run import DeadlinePassed, Run
+from relevo.worker.soft_limits import limited
 
 
 class Loop:
@@ -66,7 +67,9 @@ class Loop:
             try:
                 if run.is_too_late:
                     raise DeadlinePassed
-                result = await run.task.func(*run.args, **run.kwargs)
+                coroutine = run.task.func(*run.args, **run.kwargs)
+                soft = run.task.options.soft_timeout
+                result = await (coroutine if soft is None else limited(coroutine, soft))
             except BaseException as raised:  # noqa: BLE001  # SystemExit and its like are failures of the task
                 error = raised
         self._on_end(run, result, error)

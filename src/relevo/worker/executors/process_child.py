@@ -6,13 +6,11 @@ at any moment, so what a job prints and how far it is goes to the parent while i
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import ctypes
 import faulthandler
 import functools
 import importlib
-import inspect
 import io
 import logging
 import os
@@ -69,6 +67,7 @@ from relevo.worker.executors.process_messages import (
     read_order,
     write,
 )
+from relevo.worker.soft_limits import call, limited, task_frames
 
 #: Seconds between two messages of a chatty job: the parent has other children to listen to.
 SEND_EVERY = 0.1
@@ -240,6 +239,7 @@ class _Found(NamedTuple):
     signature: Signature
     retry_on: Errors = ()
     give_up_on: Errors = ()
+    soft_timeout: float | None = None
 
 
 @functools.cache
@@ -260,7 +260,8 @@ def _find(function: Function) -> _Found:
 
 
 def _of_task(task: Task[..., Any]) -> _Found:
-    return _Found(task.func, task.signature, task.options.retry_on, task.options.give_up_on)
+    options = task.options
+    return _Found(task.func, task.signature, options.retry_on, options.give_up_on, options.soft_timeout)
 
 
 def _prepare(function: Function) -> Ready | Failed:
@@ -298,9 +299,7 @@ def attempt(order: Order, wire: Wire) -> Answer:
     with surroundings(order, wire) as job:
         try:
             args, kwargs = found.signature.decode(order.args, order.kwargs)
-            result = found.func(*args, **kwargs)
-            if inspect.iscoroutine(result):
-                result = asyncio.run(result)
+            result = call(found.func, args, kwargs, found.soft_timeout)
             return _done(order, found, result, carries=job._keeping is not None)
         except BaseException as error:  # noqa: BLE001  # SystemExit and its like are failures of a task
             return _judged(error, found)
@@ -312,7 +311,8 @@ async def attempt_on_loop(order: Order, wire: Wire) -> Answer:
     with surroundings(order, wire) as job:
         try:
             args, kwargs = found.signature.decode(order.args, order.kwargs)
-            result = await found.func(*args, **kwargs)
+            coroutine = found.func(*args, **kwargs)
+            result = await (coroutine if found.soft_timeout is None else limited(coroutine, found.soft_timeout))
             return _done(order, found, result, carries=job._keeping is not None)
         except BaseException as error:  # noqa: BLE001  # as above, and CancelledError when it is stopped
             return _judged(error, found)
@@ -348,6 +348,7 @@ def _failed(error: BaseException, *, permanent: bool = False) -> Failed:
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next  # the story begins where the user's code does
+    trace = task_frames(trace)
     try:
         lines = "".join(traceback.format_exception(kind, error, trace))
     except BaseException as odd:  # noqa: BLE001  # any `__str__` runs here, and memory may be short

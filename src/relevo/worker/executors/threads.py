@@ -5,9 +5,7 @@ Costs a hundredth of `run_in_executor`, which makes a future and a wake-up for e
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
-import inspect
 import queue
 import threading
 
@@ -16,6 +14,7 @@ from relevo.worker import capture
 from relevo.worker.executors.executor import OnEnd, OnStart
 from relevo.worker.executors.handover import Ended, Handover
 from relevo.worker.run import DeadlinePassed, Run
+from relevo.worker.soft_limits import call
 
 
 class TimeIsUp(BaseException):
@@ -97,10 +96,7 @@ class Threads:
                 entered = telemetry.enter(run.span)
             if run.is_too_late:
                 raise DeadlinePassed
-            result = run.task.func(*run.args, **run.kwargs)
-            if inspect.iscoroutine(result):  # executor="thread", or hidden by a decorator
-                result = asyncio.run(result)
-            return run, result, None
+            return run, call(run.task.func, run.args, run.kwargs, run.task.options.soft_timeout), None
         except BaseException as error:  # noqa: BLE001  # SystemExit and its like are failures of a task
             return run, None, error
         finally:
