@@ -65,7 +65,7 @@ class Callback(Struct, frozen=True):
     fragment: bytes
 
 
-class Graph(Struct, frozen=True):
+class Graph(Struct, frozen=True, kw_only=True):
     """A flow in the form in which it is stored."""
 
     nodes: tuple[Node, ...]
@@ -88,12 +88,12 @@ def compile(flow: Flow[Any, Any], *, limit: int) -> Graph:
         end = _Feed("one", (drawing.gather(end),))
     callbacks = flow.callbacks if isinstance(flow, Chain | Group) else ()
     return Graph(
-        tuple(drawing.nodes),
-        end.nodes,
-        end.kind == "list",
-        shape,
-        tuple(Callback(kind, step, drawing.call(step)) for kind, step in callbacks),
-        tuple(drawing.tolerated),
+        nodes=tuple(drawing.nodes),
+        outputs=end.nodes,
+        is_list=end.kind == "list",
+        shape=shape,
+        callbacks=tuple(Callback(kind, step, drawing.call(step)) for kind, step in callbacks),
+        tolerated=tuple(drawing.tolerated),
     )
 
 

@@ -18,7 +18,7 @@ from relevo.workflows import store as flows
 STOPS = b"stop\n"
 
 
-class Stop(Struct, frozen=True):
+class Stop(Struct, frozen=True, kw_only=True):
     """Members of a workflow, from `first` up to `end`, that are cancelled."""
 
     workflow: str
@@ -38,7 +38,7 @@ def stop_of(text: bytes) -> Stop:
     """Read an outbox message; ValueError if it is none."""
     workflow, queue, *numbers = text.removeprefix(STOPS).decode().split(" ")
     first, end, failure_ms, dead_max = map(int, numbers)
-    return Stop(workflow, unquote(queue), first, end, failure_ms, dead_max)
+    return Stop(workflow=workflow, queue=unquote(queue), first=first, end=end, failure_ms=failure_ms, dead_max=dead_max)
 
 
 def cancel_members(keys_of: KeysOf, stops: list[Stop]) -> Generator[Call[Any], Any, None]:
