@@ -20,10 +20,11 @@ from relevo.engine.replies import reply_of
 from relevo.engine.signed_ends import passed_on
 
 #: What becomes of a child whose parent fails: cancel it, run it all the same, let it wait until the parent is done
-#: after all. Inside: run only if the parent failed; take note of every end (a workflow of its members); be called
+#: after all. Inside: run only if the parent failed; take note of every end (a workflow of its
+#: members; t: of those whose failure a group tolerates); be called
 #: back with what came of it. In capitals: of members that joined later, see workflows/lua/include/dependents.lua.
-Policy = Literal["c", "r", "w", "f", "n", "b", "C", "N"]
-_EDGE = re.compile(r">([crwfnbCN])(\d*|x):([0-9A-Za-z]{20})(\S+)")
+Policy = Literal["c", "r", "w", "f", "n", "t", "b", "C", "N", "T"]
+_EDGE = re.compile(r">([crwfntbCNT])(\d*|x):([0-9A-Za-z]{20})(\S+)")
 #: Parent of every gated job, until its maker is done.
 GATE = "gate"
 #: Before an input that could not be had. No JSON begins so.

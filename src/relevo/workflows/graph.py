@@ -34,6 +34,15 @@ _EMPTY_LIST = b"[]"
 _GATHERS_NOTHING = b'"a":[[]]'
 
 
+class Bound(Struct, frozen=True):
+    """What a group bears, for the node that waits for it."""
+
+    #: So many of its members may fail.
+    tolerates: int
+    #: Its nodes, the second one excluded, which are cancelled when more fail; None: they go on.
+    stops: tuple[int, int] | None
+
+
 class Node(Struct, frozen=True):
     """One job of a flow."""
 
@@ -45,6 +54,7 @@ class Node(Struct, frozen=True):
     takes: Takes
     #: Its encoded arguments without the one it receives.
     fragment: bytes
+    bound: Bound | None = None
 
 
 class Callback(Struct, frozen=True):
@@ -55,7 +65,7 @@ class Callback(Struct, frozen=True):
     fragment: bytes
 
 
-class Graph(Struct, frozen=True):
+class Graph(Struct, frozen=True, kw_only=True):
     """A flow in the form in which it is stored."""
 
     nodes: tuple[Node, ...]
@@ -66,21 +76,24 @@ class Graph(Struct, frozen=True):
     #: The expression, for display: a node, "3-9" for nodes side by side, {"chain": [...]} or {"group": [...]}.
     shape: Shape
     callbacks: tuple[Callback, ...]
+    #: The nodes whose failure a group around them tolerates, as ranges.
+    tolerated: tuple[range, ...] = ()
 
 
 def compile(flow: Flow[Any, Any], *, limit: int) -> Graph:
     """The jobs of a flow, each with its arguments checked and encoded in at most `limit` bytes."""
     drawing = _Drawing(flow.engine, limit)
     end, shape = drawing.add(flow, _Feed("", ()), 0)
-    if end.kind == "empty":
+    if end.kind == "empty" or end.bound is not None:
         end = _Feed("one", (drawing.gather(end),))
     callbacks = flow.callbacks if isinstance(flow, Chain | Group) else ()
     return Graph(
-        tuple(drawing.nodes),
-        end.nodes,
-        end.kind == "list",
-        shape,
-        tuple(Callback(kind, step, drawing.call(step)) for kind, step in callbacks),
+        nodes=tuple(drawing.nodes),
+        outputs=end.nodes,
+        is_list=end.kind == "list",
+        shape=shape,
+        callbacks=tuple(Callback(kind, step, drawing.call(step)) for kind, step in callbacks),
+        tolerated=tuple(drawing.tolerated),
     )
 
 
@@ -91,6 +104,7 @@ class _Feed(Struct, frozen=True):
     kind: Literal["", "one", "list", "empty"]
     #: The nodes that must be done, and that give the result unless it is empty.
     nodes: tuple[int, ...]
+    bound: Bound | None = None
 
 
 class _Drawing:
@@ -98,6 +112,7 @@ class _Drawing:
 
     def __init__(self, app: Engine | None, limit: int) -> None:
         self.nodes: list[Node] = []
+        self.tolerated: list[range] = []
         self.engine = app
         self._limit = limit
         self._checked: set[Task[..., Any]] = set()
@@ -117,22 +132,31 @@ class _Drawing:
                     shapes.append(shape)
                 return feed, {"chain": list(_runs(shapes))}
             case Group(members=members):
-                if len(members) > 1 and len(feed.nodes) > 1:
+                if feed.bound is not None or (len(members) > 1 and len(feed.nodes) > 1):
                     feed = _Feed("one", (self.gather(feed, if_wanted_by=flow),))
-                outputs = []
+                outputs, first = [], len(self.nodes)
                 for member in members:
                     end, shape = self.add(member, feed, level + 1)
                     outputs.append(end.nodes[0] if end.kind == "one" else self.gather(end))
                     shapes.append(shape)
-                end = _Feed("list", tuple(outputs)) if outputs else _Feed("empty", feed.nodes)
+                bound = self._bound(flow, first)
+                end = _Feed("list", tuple(outputs), bound) if outputs else _Feed("empty", feed.nodes)
                 return end, {"group": list(_runs(shapes))}
         raise TargetError(f"a flow is made of steps, chains and groups, found {flow!r:.80}")
+
+    def _bound(self, group: Group[Any, Any], first: int) -> Bound | None:
+        """What a group bears whose nodes are those from `first` on."""
+        if group.tolerate:
+            self.tolerated.append(range(first, len(self.nodes)))
+        elif not group.fail_fast:
+            return None
+        return Bound(group.tolerate, (first, len(self.nodes)) if group.fail_fast else None)
 
     def gather(self, feed: _Feed, *, if_wanted_by: Flow[Any, Any] | None = None) -> int:
         """A node whose result is the list of results. If no step takes the list, it only waits: a list may be large."""
         if feed.kind == "list" and (if_wanted_by is None or _takes_result(if_wanted_by)):
-            return self._add(Node(None, feed.nodes, "list", b""))
-        return self._add(Node(None, feed.nodes, "", _GATHERS_NOTHING))
+            return self._add(Node(None, feed.nodes, "list", b"", feed.bound))
+        return self._add(Node(None, feed.nodes, "", _GATHERS_NOTHING, feed.bound))
 
     def call(self, step: Step[Any, Any]) -> bytes:
         """The arguments of a complete call."""
@@ -141,14 +165,14 @@ class _Drawing:
 
     def _step(self, step: Step[Any, Any], feed: _Feed) -> int:
         if feed.kind == "" or not step.takes_result:
-            return self._add(Node(step, feed.nodes, "", self.call(step)))
+            return self._add(Node(step, feed.nodes, "", self.call(step), feed.bound))
         self._check(step)
         encode, first = step.task.signature.encode_rest, _EMPTY_LIST if feed.kind == "empty" else b""
         fragment = encode(step.args, step.kwargs, limit=self._limit, first=first)
         if feed.kind == "empty":
             return self._add(Node(step, feed.nodes, "", fragment))
         refuse_misfit(step, [self.nodes[i].step for i in feed.nodes], is_list=feed.kind == "list")
-        return self._add(Node(step, feed.nodes, feed.kind, fragment))
+        return self._add(Node(step, feed.nodes, feed.kind, fragment, feed.bound))
 
     def _add(self, node: Node) -> int:
         if len(self.nodes) >= MAX_JOBS:

@@ -13,7 +13,7 @@ import msgspec
 
 from relevo.engine.context import current_job
 from relevo.engine.dependents import forget, gate_of, needs_of
-from relevo.engine.edges import Edge, edges_of, label
+from relevo.engine.edges import Edge, Policy, edges_of, label
 from relevo.engine.handle import Job
 from relevo.engine.ids import LENGTH
 from relevo.engine.job import write
@@ -27,6 +27,9 @@ from relevo.workflows.steps import Step
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
 
+#: The policies of members that join, by those of the member that brings them; others are cancelled with their parents.
+_LATE: dict[str, Policy] = {"n": "N", "N": "N", "t": "T", "T": "T"}
+
 
 def join(engine: Engine, workflow: str, steps: Sequence[Step[Any, Any]]) -> Generator[Call[Any], Any, list[Job[Any]]]:
     """Let complete calls join the workflow of the job that runs here."""
@@ -34,7 +37,7 @@ def join(engine: Engine, workflow: str, steps: Sequence[Step[Any, Any]]) -> Gene
     if me.flow[:LENGTH] != workflow:
         raise ConfigurationError(f"only a job of workflow {workflow} can add others to it, and job {me.id} is none")
     edges = edges_of((yield flows.edges_from(engine.keys_of(me.queue), me.id)))
-    if not any(edge.policy in "nN" for edge in edges):
+    if not any(edge.policy in "nNtT" for edge in edges):
         raise ConfigurationError(
             f"job {me.id} is not a member of workflow {workflow} (a callback comes after its end), or it has ended"
         )
@@ -62,9 +65,7 @@ def _row(
     fragment = task.signature.encode(step.args, step.kwargs, limit=engine.settings.max_payload)
     now_ms = (yield from engine.now_ms()) if task.options.expires is not None else 0
     own = [
-        msgspec.structs.replace(
-            edge, policy="N" if edge.policy in "nN" else "C", index=None if edge.index is None else "x"
-        )
+        msgspec.structs.replace(edge, policy=_LATE.get(edge.policy, "C"), index=None if edge.index is None else "x")
         for edge in edges
     ]
     extra = b',"wf":' + write(flow)
@@ -84,7 +85,7 @@ def _let_in(
     members = [(row.id, queue, target) for target, row, _ in rows]
     for edge in edges:
         is_in_time = yield flows.expect(engine.keys_of(edge.queue), edge.child, me, members, keys.place)
-        if not is_in_time and edge.policy in "nN":  # others may have run already, however this one ends
+        if not is_in_time and edge.policy in "nNtT":  # others may have run already, however this one ends
             yield forget(keys, jobs)
             yield notify(keys, [], engine.settings.dead_max, [gate_of(jobs[0].id)])
             raise ConfigurationError(f"job {me} has ended or lost its lease: nothing can join its workflow now")

@@ -139,6 +139,10 @@ class Group(Flow[Takes, Gives], frozen=True, repr_omit_defaults=True):
 
     members: tuple[Flow[Any, Any], ...]
     callbacks: tuple[tuple[CallbackKind, Step[Any, Any]], ...] = ()
+    #: So many of its members may fail.
+    tolerate: int = 0
+    #: When more have failed, the others are cancelled.
+    fail_fast: bool = False
 
 
 @overload
@@ -172,17 +176,24 @@ def chain(*flows: Flow[Any, Any]) -> Chain[Any, Any]:
 @overload
 def group() -> Group[object, list[Any]]: ...
 @overload
-def group(members: Iterable[Flow[A, R]], /) -> Group[A, list[R]]: ...
+def group(members: Iterable[Flow[A, R]], /, *, tolerate: float = 0, fail_fast: bool = False) -> Group[A, list[R]]: ...
 @overload
-def group(a: Flow[A, T1], b: Flow[A, T2], /) -> Group[A, list[T1 | T2]]: ...
+def group(
+    a: Flow[A, T1], b: Flow[A, T2], /, *, tolerate: float = 0, fail_fast: bool = False
+) -> Group[A, list[T1 | T2]]: ...
 @overload
-def group(a: Flow[A, T1], b: Flow[A, T2], c: Flow[A, T3], /) -> Group[A, list[T1 | T2 | T3]]: ...
+def group(
+    a: Flow[A, T1], b: Flow[A, T2], c: Flow[A, T3], /, *, tolerate: float = 0, fail_fast: bool = False
+) -> Group[A, list[T1 | T2 | T3]]: ...
 @overload
-def group(*members: Flow[A, R]) -> Group[A, list[R]]: ...
+def group(*members: Flow[A, R], tolerate: float = 0, fail_fast: bool = False) -> Group[A, list[R]]: ...
 
 
-def group(*members: Any) -> Group[Any, Any]:
+def group(*members: Any, tolerate: float = 0, fail_fast: bool = False) -> Group[Any, Any]:
     """Run these all at once. The result is the list of their results, in order.
+
+    `tolerate`: so many members may fail, or this share of them (0.05), and the group still counts as done; its result
+    is the list without theirs. `fail_fast`: when more have failed, those that have not ended are cancelled.
 
     >>> group(parse.s(page) for page in pages)                      # doctest: +SKIP
     >>> group(parse.s(page) for page in pages).then(total.s())      # total gets the list     # doctest: +SKIP
@@ -193,7 +204,20 @@ def group(*members: Any) -> Group[Any, Any]:
     found = tuple(map(_part, islice(given, MAX_JOBS + 1)))
     if len(found) > MAX_JOBS:
         raise OptionError(f"a flow has at most {MAX_JOBS:,} jobs, and this group alone has more: enqueue several")
-    return Group(found)
+    return Group(found, tolerate=_tolerated(tolerate, len(found)), fail_fast=bool(fail_fast))
+
+
+def _tolerated(given: Any, members: int) -> int:
+    """How many members may fail."""
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
+        raise OptionError(f"tolerate: a number of members, or a share from 0.0 to 1.0, is needed, found {given!r:.40}")
+    if isinstance(given, int):
+        return min(given, members)
+    if given > 1:
+        raise OptionError(
+            f"tolerate: a share is at most 1.0, found {given!r:.40}; a number of members is whole: {given:.0f}"
+        )
+    return int(given * members)
 
 
 def _parts(thing: object) -> tuple[Flow[Any, Any], ...]:

@@ -21,8 +21,9 @@ from relevo.store.plan import Ahead, Call, Steps
 from relevo.telemetry import making
 from relevo.workflows import graph as graphs
 from relevo.workflows import store as flows
-from relevo.workflows.graph import Node
+from relevo.workflows.graph import Bound, Node
 from relevo.workflows.steps import Flow, Step
+from relevo.workflows.stopping import stop_text
 from relevo.workflows.store import Plan, founding
 from relevo.workflows.workflow import Workflow
 
@@ -148,8 +149,9 @@ class Rows:
             for place, parent in enumerate(node.parents):
                 edges[parent].append(Edge(ids[i], self._queue(node), "c", place if node.takes else None))
         places = {node: place for place, node in enumerate(graph.outputs)}
+        tolerated = {i for nodes in graph.tolerated for i in nodes}
         for i, out in enumerate(edges):
-            out.append(Edge(self.id, self.home, "n", places.get(i)))
+            out.append(Edge(self.id, self.home, "t" if i in tolerated else "n", places.get(i)))
         return edges
 
     def plain_members(self) -> dict[tuple[str, int, int], list[int]]:
@@ -202,6 +204,8 @@ class Rows:
         else:
             keep_ms = self.engine.failure_ms(None)
         needs = needs_of(len(node.parents), keep_ms, takes=takes, gated=gated) if gated or node.parents else ""
+        if node.bound is not None:
+            needs += self._bound(node.bound)
         if node.step is not None:
             return task.member(self._ids[i], node.fragment, self.now_ms, extra, needs, edges_text)
         head = write(Envelope(GATHER, priority=self._gather_priority, result_ttl=0.0))[:-1] + extra
@@ -212,6 +216,18 @@ class Rows:
         if signer is not None:
             body = signer.signed("job", self._ids[i], body)
         return NewJob(self._ids[i], self._gather_priority, body, needs=needs, edges=edges_text)
+
+    def _bound(self, bound: Bound) -> str:
+        """What a group bears, as workflows/lua/include/dependents.lua reads it."""
+        if bound.tolerates and self.engine.keyring:
+            raise OptionError(
+                "tolerate= is not possible with signing_keys: a result that is missing cannot be verified"
+            )
+        if bound.stops is None:
+            return f";{bound.tolerates}"
+        engine, (first, end) = self.engine, bound.stops
+        stop = stop_text(self.id, self.home, first, end, engine.failure_ms(None), engine.settings.dead_max)
+        return f";{bound.tolerates} {stop}"
 
     def _as_parent(self, i: int) -> Parent:
         return self._ids[i], self.engine.keys_of(self._queue(self.graph.nodes[i])).place

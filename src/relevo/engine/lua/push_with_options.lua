@@ -29,7 +29,7 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
       list_ms    int   TTL of the list of workflows without a new one
       once_ms    int   0, or how long it is known that these jobs were stored: a later call, also of another process, stores none twice
                        then per job: id, priority, body, when, tenant, weight, name, scope, needs, edges
-                       needs: '' | 'w' or 'g' (gated), parents, keep, takes | 'f' or 'F' (a workflow, gated; its results in the place of the tenant),
+                       needs: '' | 'w' or 'g' (gated), parents, keep, takes[;bound] | 'f' or 'F' (a workflow, gated; its results in the place of the tenant),
                        members, keep, kept
 GIVES per job the id that has the name (its own: stored) ]]
 -- @include store/ended_key
@@ -115,6 +115,8 @@ for i = 8, #ARGV, 10 do
     elseif kind then
       redis.call('HSET', carried_key(id), 'life', 'waits', 'open', parents, 'bad', 0, 'keep', keep, 'takes', takes,
         'place', table.concat({ priority, when, weight, name, tenant }, '\n'))
+      local own, bound = string.match(takes, '^([^;]*);(.*)$')
+      if bound then redis.call('HSET', carried_key(id), 'takes', own, 'bound', bound) end
       redis.call('ZADD', waiting, now, id)
       if kind == 'g' then gated[#gated + 1] = '>c:' .. id .. queue end
     elseif due > now then

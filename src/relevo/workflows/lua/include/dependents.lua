@@ -4,6 +4,8 @@
 --   open    parents it still waits for          bad   parents that forbid it to run
 --   place   priority, when, weight, name and tenant, a line each: where it goes when it may run
 --   takes   '' | 'one' | how many results it takes as a list        #<i>  the i-th of them
+--   bound   of one that waits for a group: how many of its members may fail, and the text of the outbox message that cancels
+--           the others when more do (workflows/stopping.py)
 --   late    ids of those that joined late, in order                 #<id> the result of one of them; l:<id> who let it join
 --   keep    ms its record is kept when it fails
 --   prefer, else, interim, conversation   of a callback, see bus/store_callback.lua; its deadline is the outbox message <id>.late
@@ -13,12 +15,13 @@
 -- Reports may come twice, late or in another order, with the same result; a job that was released is not held again.
 
 -- Whether a parent in this state is still waited for, and whether it forbids to run.
--- Policies: c cancel, r run, w wait, f run only if it failed, n take note (a workflow of its members), b be its callback
+-- Policies: c cancel, r run, w wait, f run only if it failed, n take note (a workflow of its members),
+-- t the same, and a group tolerates its failure, b be its callback
 local function weigh(state, policy)
   if policy == 'b' then return 0, 0 end
   if state == 'revived' then return 1, 0 end
   local well = state == 'done'
-  if policy == 'n' then return 0, well and 0 or 1 end
+  if policy == 'n' or policy == 't' then return 0, well and 0 or 1 end
   if policy == 'f' then return well and 1 or 0, well and 1 or 0 end
   if well or policy == 'r' then return 0, 0 end
   -- A parent whose record has expired, or that never existed, cannot be retried.
@@ -59,7 +62,8 @@ local function hear(child, parent, number, state, policy, index, input)
     if state == 'lapsed' then state, is_open, is_bad = 'excused', 0, 0 end -- as if it had not been announced
   end
   if not is_open then is_open, is_bad = weigh(state, policy) end
-  if policy == 'n' then state = COUNTED[state] or state end
+  local is_member = policy == 'n' or policy == 't'
+  if is_member then state = COUNTED[state] or state end
   redis.call('HSET', bag, 'open', string.format('%d', known[2] + is_open - (was_open or 1)),
     'bad', string.format('%d', known[3] + is_bad - (was_bad or 0)),
     'h:' .. parent, string.format('%d', number) .. ' ' .. is_open .. ' ' .. is_bad .. ' ' .. state .. ' ' .. string.format('%d', now))
@@ -73,9 +77,13 @@ local function hear(child, parent, number, state, policy, index, input)
       redis.call('SET', unique_key(child), child, 'PX', 60000) -- should its maker, cut off so long, promise it again
     end
   elseif state == 'done' and index ~= '' then redis.call('HSET', bag, '#' .. (index == 'x' and parent or index), input) end
-  if policy == 'n' then -- a workflow counts its members by their states
+  if is_member then -- a workflow counts its members by their states
     if was and COUNTED[was] then redis.call('HINCRBY', bag, 'n:' .. was, -1) end
     if COUNTED[state] then redis.call('HINCRBY', bag, 'n:' .. state, 1) end
+    if policy == 't' then
+      local more = (COUNTED[state] and state ~= 'done' and 1 or 0) - (was and COUNTED[was] and was ~= 'done' and 1 or 0)
+      if more ~= 0 then redis.call('HINCRBY', bag, 'tolerated', more) end
+    end
   elseif parent == 'gate' and known[1] == 'draft' then -- a workflow is founded
     redis.call('HSET', bag, 'life', 'open')
     redis.call('PERSIST', bag)
@@ -90,7 +98,8 @@ end
 
 local readied, cancelled_now = 0, 0
 local function free(child, bag)
-  local known = redis.call('HMGET', bag, 'place', 'takes', 'prefer')
+  local known = redis.call('HMGET', bag, 'place', 'takes', 'prefer', 'bound')
+  if known[4] then redis.call('HSET', bag, 'open', 0, 'bad', 0) end -- failures that were tolerated do not forbid a retry
   local priority, when, weight, _, tenant = place_in(known[1])
   redis.call('ZREM', waiting, child)
   if stick(child, known[3]) then
@@ -104,7 +113,9 @@ end
 local function cut(child, bag, parent, state, policy, signature)
   local body = redis.call('HGET', jobs, child)
   if not body then return end
-  local known = redis.call('HMGET', bag, 'place', 'keep')
+  local known = redis.call('HMGET', bag, 'place', 'keep', 'bound')
+  local stop = parent ~= 'gate' and string.match(known[3] or '', '^%d+ (.+)$')
+  if stop then post(child .. '.stop', 'stop\n' .. stop, now) end
   local history, claim = redis.call('HGET', story, child) or '', redis.call('HGET', claims, child) or '0'
   redis.call('ZREM', waiting, child)
   redis.call('HDEL', jobs, child)
@@ -136,9 +147,11 @@ local function uncut(child, bag)
 end
 -- A workflow ends when all its members have, in the worst of their states.
 local function close(flow, bag)
-  local n = redis.call('HMGET', bag, 'n:dead', 'n:expired', 'n:cancelled', 'keep', 'kept')
+  local n = redis.call('HMGET', bag, 'n:dead', 'n:expired', 'n:cancelled', 'keep', 'kept', 'tolerated')
   local state, ttl = 'done', tonumber(n[5])
-  for i, one in ipairs({ 'dead', 'expired', 'cancelled' }) do
+  local failed = (tonumber(n[1] or 0) or 0) + (tonumber(n[2] or 0) or 0) + (tonumber(n[3] or 0) or 0)
+  -- If a group has failed, what waits for it was cancelled, and that is not tolerated.
+  for i, one in ipairs(failed > (tonumber(n[6] or 0) or 0) and { 'dead', 'expired', 'cancelled' } or {}) do
     if state == 'done' and tonumber(n[i] or 0) > 0 then state, ttl = one, tonumber(n[4]) end
   end
   local record = '{"state":"' .. state .. '","target":"workflow","ended_ms":' .. string.format('%d', now) .. ',"runs":0}'
@@ -163,8 +176,9 @@ local function reopen(flow, bag)
 end
 local function judge(child, parent, state, policy, signature)
   local bag = carried_key(child)
-  local known = redis.call('HMGET', bag, 'life', 'open', 'bad')
+  local known = redis.call('HMGET', bag, 'life', 'open', 'bad', 'bound')
   local life, open, bad = known[1], tonumber(known[2]), tonumber(known[3])
+  if known[4] and bad > 0 and bad <= (tonumber(string.match(known[4], '^%d+')) or 0) then open, bad = open - bad, 0 end
   if life == 'waits' and redis.call('ZSCORE', waiting, child) then
     if bad > 0 then cut(child, bag, parent or '', state or '', policy, signature) elseif open == 0 then free(child, bag) end
   elseif life == 'cut' and bad == 0 then
