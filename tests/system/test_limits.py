@@ -16,6 +16,7 @@ from relevo.worker import Worker
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.servers import Server
+from tests.system.shell import Output, relevo
 from tests.system.timed import HOUR, Times
 from tests.working import drain, drained, working
 
@@ -404,3 +405,22 @@ def test_limits_are_options_of_the_task_and_not_of_a_job(app: Relevo) -> None:
 
     with pytest.raises(OptionError, match=r"'rate' is an option of @app\.task\(\.\.\.\), not of this call"):
         charge.using(rate="1/s")
+
+
+def test_operators_see_which_limits_come_from_the_code(app: Relevo, server: Server) -> None:
+    @app.task(name="charge", concurrency=2, rate="10/s")
+    def charge() -> None: ...
+
+    def shell(*arguments: str) -> Output:
+        return relevo(*arguments, "--name", app.name, url=server.url)
+
+    with working(app):
+        pass
+    assert shell("limits").out.splitlines()[-1].endswith("from the code")
+    assert shell("limit", "default", "--task", "charge", "--concurrency", "9").code == 0
+    shown = shell("limits").out.splitlines()[-1]
+    assert shown.endswith("instead of concurrency=2, rate=10/s, burst=10") and " 9 " in shown
+    (row,) = shell("limits", "--json").json
+    assert (row["default"], row["is_overridden"]) == ("concurrency=2, rate=10/s, burst=10", True)
+    assert shell("limit", "default", "--task", "charge", "--remove").code == 0
+    assert shell("limits").out.splitlines()[-1].endswith("from the code")

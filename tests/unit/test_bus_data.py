@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -207,3 +208,13 @@ def test_a_context_can_be_any_value_and_is_checked_like_data() -> None:
     for wrong in (math.nan, object(), [math.inf]):
         with pytest.raises(PayloadError, match="context: "):
             encoded(wrong, what="context", limit=LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [(numpy.float64(1), "numpy.float64 cannot be sent as JSON: pass .item()"), (numpy.zeros(2), "pass .tolist()")],
+    ids=["scalar", "array"],
+)
+@pytest.mark.parametrize("wrap", [lambda v: {"v": v}, lambda v: {"v": [{"w": v}]}])
+def test_values_of_numpy_are_refused_with_what_to_pass_instead(wrap: Any, value: Any, what: str) -> None:
+    assert what in refused(wrap(value))
