@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from relevo.engine.handle import Job
 from relevo.errors import OptionError, TargetError
 from relevo.store.plan import Steps
+from relevo.text.durations import Duration
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
@@ -76,27 +77,31 @@ class Flow(Struct, Generic[Takes, Gives], frozen=True, repr_omit_defaults=True):
             raise OptionError(f"{kind} is {before!r:.80} already: there is one; write a task that does both")
         return replace(whole, callbacks=(*whole.callbacks, (kind, step)))
 
-    def enqueue(self) -> Workflow[Gives]:
-        """Enqueue the whole flow. When this returns, the server has all of it; if it raises, nothing of it will run."""
-        rows, plan = self._storing()
+    def enqueue(self, *, name: str = "", unique: bool | Duration | None = None) -> Workflow[Gives]:
+        """Enqueue the whole flow. When this returns, the server has all of it; if it raises, nothing of it will run.
+
+        `name`: while a workflow of that name has not ended, or (`unique="1d"`) for so long from its enqueue, this gives
+        that one back: enqueueing again after a crash makes no second one. Names belong to the queue of the first step.
+        """
+        rows, plan = self._storing(name, unique)
         with rows.making():
             if rows.steps and rows.steps[0].task.postpones(plan):
                 return rows.workflow
             return rows.engine.run(plan)
 
-    async def aenqueue(self) -> Workflow[Gives]:
+    async def aenqueue(self, *, name: str = "", unique: bool | Duration | None = None) -> Workflow[Gives]:
         """`enqueue` for async code."""
-        rows, plan = self._storing()
+        rows, plan = self._storing(name, unique)
         with rows.making():
             return await rows.engine.arun(plan)
 
-    def _storing(self) -> tuple[Rows, Steps[Workflow[Gives]]]:
-        from relevo.workflows.storing import Rows, stored  # which compile what is written here
+    def _storing(self, name: str, unique: bool | Duration | None) -> tuple[Rows, Steps[Workflow[Gives]]]:
+        from relevo.workflows.storing import Name, Rows, stored  # which compile what is written here
 
         engine = self.engine
         if engine is None:
             raise OptionError("this flow has no step at all, so there is nothing to enqueue and no app to do it")
-        rows = Rows(engine, self)
+        rows = Rows(engine, self, Name.of(name, unique))
         return rows, stored(rows)
 
     @property

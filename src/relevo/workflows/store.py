@@ -26,6 +26,8 @@ PAGE = 50
 LOOKED_AT = 2000
 
 
+#: Before the names of workflows, which are no names of jobs.
+NAMED = "workflow\n"
 #: The target in the record of a workflow.
 WORKFLOW = "workflow"
 
@@ -220,6 +222,17 @@ def _verify_joined(queue: QueueKeys, id: str, member: str, place: str) -> Call[s
         return verify_late(signer, id, member, taken, (proof or b"").decode(errors="replace"))
 
     return Call([b"HGET", bag(queue, id), f"l:{member}"], decode)
+
+
+def named(queue: QueueKeys, name: str, scope: str) -> Generator[Call[Any], Any, str]:
+    """The workflow that has a name; '': there is none."""
+    if scope.isdigit():
+        found: bytes | None = yield Call([b"GET", queue.own("unique", name)])
+        return (found or b"").decode()
+    found = yield Call([b"HGET", queue.key("names"), name])
+    if found is None or (yield Call([b"HGET", bag(queue, found.decode()), b"life"])) != b"open":
+        return ""
+    return found.decode()
 
 
 def is_founded(queue: QueueKeys, id: str) -> Call[bool]:

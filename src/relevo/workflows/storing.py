@@ -10,9 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from relevo.engine.dependents import gate_of, needs_of
 from relevo.engine.edges import Edge, Policy, label
 from relevo.engine.job import Envelope, Proof, write
+from relevo.engine.options import Options, changed
 from relevo.engine.outbox import MEMBERS, notify, open_gates, opened, start_letter, start_members
 from relevo.engine.push import CHUNK, NewJob, chunks, push_rich
 from relevo.engine.signed_bodies import Parent, digest_of_parents
@@ -55,8 +59,10 @@ def stored(rows: Rows) -> Steps[Workflow[Any]]:
     if rows.queues == [rows.home] and len(rows.graph.nodes) < CHUNK:
         whole = [rows.founder(gated=False), *rows.make(gated=False)[rows.home]]
         if len(list(chunks(len(row.body) + len(row.edges) for row in whole))) == 1:
-            yield push_rich(home, whole)
-            return rows.workflow
+            owner, *_ = yield push_rich(home, whole)
+            return rows.workflow if owner == rows.id else rows.other(owner)
+    if rows.name.text and (owner := (yield from flows.named(home, rows.name.text, rows.name.scope))):
+        return rows.other(owner)
     yield push_rich(home, [rows.founder(gated=True)])
     gates: list[tuple[str, str]] = []
     yield Ahead(_plain_parts(rows, gates))
@@ -64,6 +70,8 @@ def stored(rows: Rows) -> Steps[Workflow[Any]]:
     start = start_letter(gates)
     founded, _ = yield notify(home, opened([rows.id]), engine.settings.dead_max, start=start, start_ms=START_MS)
     if not founded and not (yield flows.is_founded(home, rows.id)):  # the reply to the first call may have been lost
+        if rows.name.text and (owner := (yield from flows.named(home, rows.name.text, rows.name.scope))):
+            return rows.other(owner)  # another process was faster; what is stored here is given up
         raise ServerUnavailable("storing the workflow took too long: its parts were given up; nothing of it will run")
     yield from _start(engine, rows, gates)
     return rows.workflow
@@ -98,11 +106,31 @@ def _start(engine: Engine, rows: Rows, gates: Sequence[tuple[str, str]]) -> Step
     yield notify(keys_of(rows.home), [], dead_max, [rows.id + ".start"])
 
 
+class Name(Struct, frozen=True):
+    """The name of a workflow, as the store keeps it, and how long it is held; '': it has none."""
+
+    text: str = ""
+    scope: str = ""
+
+    @classmethod
+    def of(cls, name: str, unique: Any) -> Name:
+        """Read the options of `enqueue`."""
+        given: dict[str, Any] = {"name": name} if unique is None else {"name": name, "unique": unique}
+        options = changed(Options(), given)
+        if options.unique in ("queued", "no") or (options.unique and not name):
+            raise OptionError("a workflow takes name= with unique=True or a duration, such as unique='1d'")
+        if not name:
+            return cls()
+        held = options.unique if isinstance(options.unique, float) else None
+        return cls(flows.NAMED + name, "until_done" if held is None else str(max(1, round(held * 1000))))
+
+
 class Rows:
     """The rows of one flow."""
 
-    def __init__(self, engine: Engine, flow: Flow[Any, Any]) -> None:
+    def __init__(self, engine: Engine, flow: Flow[Any, Any], name: Name | None = None) -> None:
         self.engine = engine
+        self.name = name or Name()
         self.graph = graph = graphs.compile(flow, limit=engine.settings.max_payload)
         self.now_ms = 0
         ids = engine.new_id.many(len(graph.nodes) + len(graph.callbacks) + 1)
@@ -128,6 +156,10 @@ class Rows:
     def workflow(self) -> Workflow[Any]:
         """A handle of what they are, or will be when they are stored."""
         return Workflow(self.engine, self.id, self.home)
+
+    def other(self, id: str) -> Workflow[Any]:
+        """The workflow that has the name already."""
+        return Workflow(self.engine, id, self.home, created=False)
 
     def making(self) -> AbstractContextManager[object]:
         """A span around storing them, to which all of them are linked, where traces are on."""
@@ -253,7 +285,8 @@ class Rows:
         edges = [Edge(id, one.step.task.options.queue, _WHEN[one.kind]) for id, one in callbacks]
         kept = max((self._kept_ms(graph.nodes[i]) for i in graph.outputs), default=0)
         signer = self.engine.keys_of(self.home).signer
-        return founding(self.id, plan, edges, self.engine.failure_ms(None), kept, gated=gated, signer=signer)
+        row = founding(self.id, plan, edges, self.engine.failure_ms(None), kept, gated=gated, signer=signer)
+        return replace(row, name=self.name.text, scope=self.name.scope)
 
     def _kept_ms(self, node: Node) -> int:
         ttl = self.engine.settings.result_ttl if node.step is None else node.step.task.options.result_ttl

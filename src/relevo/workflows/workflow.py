@@ -110,10 +110,12 @@ class Workflow(Generic[R]):
     >>> flow.result(timeout=60)                                                   # doctest: +SKIP
     """
 
-    __slots__ = ("_ended", "_engine", "id", "queue")
+    __slots__ = ("_ended", "_engine", "created", "id", "queue")
 
-    def __init__(self, engine: Engine, id: str, queue: str) -> None:
+    def __init__(self, engine: Engine, id: str, queue: str, *, created: bool = True) -> None:
         self._engine = engine
+        #: False if a workflow of the same name was found.
+        self.created = created
         #: Its record, if `as_completed` has read it.
         self._ended: Record | None = None
         self.id = id

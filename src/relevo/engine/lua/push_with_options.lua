@@ -73,17 +73,18 @@ for i = 8, #ARGV, 10 do
   -- A workflow that exists came with all its jobs in this very call: those that are missing now have ended.
   local owner = (is_founded or taken(id)) and id
   if owner and string.match(needs, '^[fF]') then is_founded = true end
-  if name ~= '' and not owner then
+  if name ~= '' and not owner and string.sub(needs, 1, 1) ~= 'F' then -- a gated workflow takes its name when it is created
     local for_ms = tonumber(scope)
     if for_ms then
       owner = redis.call('GET', unique_key(name))
       if not owner then redis.call('SET', unique_key(name), id, 'PX', for_ms) end
     else
       owner = redis.call('HGET', names, name)
-      if owner and not new[owner] and redis.call('HEXISTS', jobs, owner) == 0 then owner = false end
+      if owner and not new[owner] and redis.call('HEXISTS', jobs, owner) == 0 and redis.call('HGET', carried_key(owner), 'life') ~= 'open' then owner = false end
       if owner and scope == 'queued' and redis.call('ZSCORE', running, owner) then owner = false end
       if not owner then redis.call('HSET', names, name, id) end
     end
+    if owner and string.sub(needs, 1, 1) == 'f' then is_founded = true end -- nothing of this workflow is stored
   end
   owners[#owners + 1] = owner or id
   is_taken = is_taken or (owner and owner ~= id)
@@ -108,6 +109,7 @@ for i = 8, #ARGV, 10 do
       redis.call('HSET', carried_key(id), 'life', kind == 'F' and 'draft' or 'open', 'open', parents, 'bad', 0, 'keep', keep, 'kept', takes,
         'number', 0, 'began', string.format('%d', now), 'plan', body,
         'takes', tenant)
+      if name ~= '' then redis.call('HSET', carried_key(id), 'name', name, 'scope', scope) end
       redis.call('ZADD', flows, now, id)
       redis.call('ZREMRANGEBYRANK', flows, 0, -10001) -- only the list is capped
       redis.call('PEXPIRE', flows, list_ms)

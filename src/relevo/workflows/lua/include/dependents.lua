@@ -37,6 +37,18 @@ local function unpack_member(child, bag, input)
   if not priority or not redis.call('ZSCORE', waiting, child) or redis.call('EXISTS', bag) == 1 then return end
   redis.call('HSET', bag, 'life', 'waits', 'open', 1, 'bad', 0, 'keep', keep, 'takes', '', 'place', priority .. '\n\n1\n\n')
 end
+-- A workflow takes its name when it is created. false: another one has it.
+local function take_name(flow, bag)
+  local name, scope = unpack(redis.call('HMGET', bag, 'name', 'scope'))
+  if not name then return true end
+  if scope ~= 'until_done' then
+    return redis.call('SET', unique_key(name), flow, 'NX', 'PX', scope) and true or redis.call('GET', unique_key(name)) == flow
+  end
+  local owner = redis.call('HGET', names, name)
+  if owner and owner ~= flow and redis.call('HGET', carried_key(owner), 'life') == 'open' then return false end
+  redis.call('HSET', names, name, flow)
+  return true
+end
 -- nil: nothing new; else whether it forbids to run
 local function hear(child, parent, number, state, policy, index, input)
   local bag = carried_key(child)
@@ -54,7 +66,7 @@ local function hear(child, parent, number, state, policy, index, input)
     if was == 'done' then return nil end -- a done job stays done, whatever another report says
   end
   -- A workflow that lost members before it was founded, because its maker took too long, is not created.
-  if parent == 'gate' and known[1] == 'draft' and known[3] ~= '0' then return nil end
+  if parent == 'gate' and known[1] == 'draft' and (known[3] ~= '0' or not take_name(child, bag)) then return nil end
   local is_open, is_bad
   if policy ~= string.lower(policy) then
     if not last then return nil end
@@ -154,6 +166,7 @@ local function close(flow, bag)
   for i, one in ipairs(failed > (tonumber(n[6] or 0) or 0) and { 'dead', 'expired', 'cancelled' } or {}) do
     if state == 'done' and tonumber(n[i] or 0) > 0 then state, ttl = one, tonumber(n[4]) end
   end
+  release(redis.call('HGET', bag, 'name') or '', flow)
   local record = '{"state":"' .. state .. '","target":"workflow","ended_ms":' .. string.format('%d', now) .. ',"runs":0}'
   local edges = farewell(flow, record)
   redis.call('SET', ended_key(flow), record, 'PX', ttl)
@@ -171,6 +184,8 @@ local function reopen(flow, bag)
   redis.call('HDEL', letters, flow .. '.gone')
   redis.call('HSET', bag, 'life', 'open')
   redis.call('PERSIST', bag)
+  local name = redis.call('HGET', bag, 'name')
+  if name and redis.call('HGET', bag, 'scope') == 'until_done' then redis.call('HSETNX', names, name, flow) end
   if edges ~= '' then redis.call('HSET', waiters, flow, edges) end
   announce(flow, 'revived', redis.call('HINCRBY', bag, 'number', 1), edges, '')
 end
