@@ -120,7 +120,7 @@ def _maker(func: Callable[..., Any], app: object) -> Callable[[], Manager]:
     def make() -> Manager:
         manager = made(*args)
         if not isinstance(manager, AbstractAsyncContextManager | AbstractContextManager):
-            raise TargetError(f"@app.lifespan: {name} gives no context manager: it needs a `yield`; got {manager!r:.80}")
+            raise TargetError(f"@app.lifespan: {name} gives no context manager: it needs a `yield`; {manager!r:.80}")
         return cast("Manager", manager)
 
     return make

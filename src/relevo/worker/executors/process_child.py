@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import field
@@ -81,6 +81,10 @@ SENT_AT_ONCE = 200
 PIECE = 65_536  # bytes of output in one message
 MESSAGE_MOST = 2_000  # characters
 TRACEBACK_MOST = 32_000  # characters
+
+
+#: Runs a coroutine.
+Runs: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Wire:
@@ -308,7 +312,7 @@ def surroundings(order: Order, wire: Wire, state: Any) -> Iterator[JobContext]:
         job.flush()
 
 
-def attempt(order: Order, wire: Wire, state: Any, run: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run) -> Answer:
+def attempt(order: Order, wire: Wire, state: Any, run: Runs = asyncio.run) -> Answer:
     """Make one attempt in this thread; `run` runs coroutines."""
     found = _find(order.function)
     with surroundings(order, wire, state) as job:
