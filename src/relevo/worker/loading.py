@@ -42,3 +42,11 @@ def load_app(target: str) -> Relevo:
         raise ConfigurationError(f"say which app of {module_name} you mean; there are: {listed}")
     app: Relevo = getattr(module, apps[0])
     return app
+
+
+def home_of(app: Relevo, target: str) -> str:
+    """`module:attribute` of an app that was loaded by this name."""
+    module, _, attribute = target.partition(":")
+    if not attribute:
+        attribute = next(name for name, value in vars(sys.modules[module]).items() if value is app)
+    return f"{module}:{attribute}"
