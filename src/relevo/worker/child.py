@@ -19,13 +19,14 @@ from msgspec import Struct
 
 from relevo.app import Relevo
 from relevo.engine.duty import Duty
+from relevo.engine.lifespan import Lifespan
 from relevo.errors import RelevoError, StoreError
 from relevo.store.server_facts import gather
 from relevo.store.server_verdicts import Level, judge
 from relevo.worker.announcement import announce
 from relevo.worker.imports import BrokenModule
 from relevo.worker.ledger import Ledger
-from relevo.worker.loading import load_app
+from relevo.worker.loading import home_of, load_app
 from relevo.worker.pulse import Pulse
 from relevo.worker.worker import Worker
 
@@ -147,6 +148,8 @@ async def work(app: Relevo, order: Order) -> int:
         worker.add_duty(MemoryDuty(worker, order.max_memory))
     if order.pulse and ledger is not None:
         worker.add_duty(Pulse(app.engine, ledger))
+    if app.engine.part(Lifespan).is_declared:  # child processes enter it, too
+        app.engine.home = app.engine.home or home_of(app, order.app)
     announce(worker, in_full=order.is_first)
     # Imported objects are never freed; frozen, they are not scanned by the garbage collector.
     gc.collect()

@@ -42,3 +42,11 @@ def _app_in(module: ModuleType, name: str, attribute: str) -> Relevo:
         raise ConfigurationError(f"say which app of {name} you mean; there are: {listed}")
     app: Relevo = getattr(module, apps[0])
     return app
+
+
+def home_of(app: Relevo, target: str) -> str:
+    """`module:attribute` of an app that was loaded by this name."""
+    module, _, attribute = target.partition(":")
+    if not attribute:
+        attribute = next(name for name, value in vars(sys.modules[module]).items() if value is app)
+    return f"{module}:{attribute}"

@@ -20,6 +20,7 @@ from relevo.bus.bus import Bus
 from relevo.engine.duty import Duty, repeat
 from relevo.engine.engine import Engine, HasEngine
 from relevo.engine.ids import Ids
+from relevo.engine.lifespan import Lifespan
 from relevo.engine.offers_store import Known
 from relevo.engine.workers import WorkerInfo
 from relevo.errors import ConfigurationError, FormatError, OptionError, StoreError, UnfitServer, UntrustedDirectory
@@ -174,6 +175,12 @@ class Worker:
             MissingTasks(self.engine).warn_of_none()
         driver = self.engine.client.driver()
         await self._check_server(driver)
+        async with self.engine.part(Lifespan).entered(self.id):
+            await self._work(driver)
+        if self._given_up is not None:
+            raise self._given_up
+
+    async def _work(self, driver: AsyncDriver) -> None:
         renewer = self._assemble(driver)
         with capture.Installed(forward=True):
             await self._register()
@@ -193,8 +200,6 @@ class Worker:
                 for duty in reversed(self.duties):
                     with contextlib.suppress(StoreError):
                         await duty.close()
-        if self._given_up is not None:
-            raise self._given_up
 
     def _assemble(self, driver: AsyncDriver) -> LeaseRenewer:
         """Make the parts, none of which runs yet."""
