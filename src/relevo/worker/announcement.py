@@ -27,12 +27,17 @@ def announce(worker: Worker, *, in_full: bool) -> None:
     """Log it; `in_full` with the names of tasks and schedules, which are the same for all processes of a command."""
     engine = worker.engine
     tasks, actions, schedules = sorted(engine.tasks), sorted(engine.part(Bus).actions), schedules_of(engine)
-    counts = [_many(len(tasks), "task"), *([_many(len(actions), "action")] if actions else [])]
-    log.info(
-        "worker %s: app %s in %s, settings from %s, server %s, %s, %s, queues %s, %d at once",
-        worker.id, engine.name, engine.settings.env, ", ".join(settings_files()) or "no file", server_of(engine),
-        ", ".join(counts), _many(len(schedules), "schedule"), _listed(worker.queues), worker.concurrency,
-    )  # fmt: skip
+    parts = [
+        f"app {engine.name} in {engine.settings.env}",
+        f"settings from {', '.join(settings_files()) or 'no file'}",
+        f"server {server_of(engine)}",
+        _many(len(tasks), "task"),
+        *([_many(len(actions), "action")] if actions else []),
+        _many(len(schedules), "schedule"),
+        f"queues {_listed(worker.queues)}",
+        f"{worker.concurrency} at once",
+    ]
+    log.info("worker %s: %s", worker.id, ", ".join(parts))
     if not in_full:
         return
     for what, names in (("tasks", tasks), ("actions", actions), ("schedules", schedules)):
