@@ -1,6 +1,6 @@
 """Compute the interval of every sensor on all cores: python run.py [--name nightly]
 
-Ctrl-C finishes what runs and stops. The same command goes on where it stopped, also after a failure was mended.
+Ctrl-C finishes what runs and stops. The same command goes on where it stopped, also after a failure whose cause was removed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def report(ended: asyncio.Task[str], progress: WorkflowProgress) -> int:
         print(ended.result())
         return 0
     except JobError as error:
-        print(f"{error}\n{progress.done:,} are done, and the others were cancelled: mend it and run this again")
+        print(f"{error}\n{progress.done:,} are done, and the others were cancelled: correct it and run this again")
         return 1
 
 

@@ -55,7 +55,7 @@ def save(intervals: list[Interval], name: str) -> str:
 
 
 def readings(sensor: int) -> list[float]:
-    """The values of a sensor; ValueError if they are not numbers, which no retry can mend."""
+    """The values of a sensor; ValueError if they are not numbers, which no retry changes."""
     with closing(sqlite3.connect(f"file:{DATABASE}?mode=ro", uri=True)) as database:
         [[text]] = database.execute("SELECT readings FROM sensors WHERE id = ?", [sensor])
     try:

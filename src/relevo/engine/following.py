@@ -94,7 +94,7 @@ class Stream:
 
 async def events_of_job(engine: Engine, queue: str, id: str) -> AsyncGenerator[JobEvent, None]:
     """What happens to a job until it has ended, beginning with its latest progress."""
-    stream, keys, told = Stream(engine), engine.keys_of(queue), Told()
+    stream, keys, received = Stream(engine), engine.keys_of(queue), Received()
     end: asyncio.Task[Any] | None = None
     try:
         await stream.watch([(queue, id)])
@@ -104,14 +104,14 @@ async def events_of_job(engine: Engine, queue: str, id: str) -> AsyncGenerator[J
         end = asyncio.create_task(engine.client.await_end(keys, id, None), name=f"relevo events of {id}")
         end.add_done_callback(lambda _: stream.end())
         if not seen.state.has_ended and (latest := _progress(queue, seen)) is not None and not end.done():
-            yield told.note(latest)
+            yield received.note(latest)
         while True:
             event = await stream.next()
             if event is not None and event.kind != "ended":
-                yield told.note(event)
+                yield received.note(event)
             elif end.done():
                 if not seen.state.has_ended:
-                    for missed in told.missed(queue, await engine.arun(jobs.look(keys, id))):
+                    for missed in received.missed(queue, await engine.arun(jobs.look(keys, id))):
                         yield missed
                 yield end_of(id, queue, end.result())
                 return
@@ -123,7 +123,7 @@ async def events_of_job(engine: Engine, queue: str, id: str) -> AsyncGenerator[J
         await stream.close()
 
 
-class Told:
+class Received:
     """What a reader knows: the last events of a job may be lost, or come before its worker knows that one reads."""
 
     def __init__(self) -> None:
