@@ -11,6 +11,7 @@ from relevo.engine.engine import Engine
 from relevo.engine.outcome import CancelAsked, Happened, Interrupted, Returned
 from relevo.worker import kill_points as faults
 from relevo.worker.attempt_record import NOTHING, encoded
+from relevo.worker.done_log import log_done
 from relevo.worker.executors.executor import Place
 from relevo.worker.executors.registry import Executors
 from relevo.worker.failure_log import FailureLog
@@ -44,6 +45,7 @@ class Runner:
         self.is_closing = False
         self.done = self.failed = 0
         self.failure_log = FailureLog()
+        self._logs_done = engine.logs_done and log.isEnabledFor(logging.INFO)
 
     # in
     def accept(self, run: Run) -> None:
@@ -99,6 +101,8 @@ class Runner:
         if happened is _RETURNED:
             self.done += 1
             origin.timings.note(run)
+            if self._logs_done:
+                log_done(run)
         elif not isinstance(happened, Interrupted):
             self.failed += 1
             origin.timings.note(run, is_failure=is_failure(happened))
