@@ -240,8 +240,8 @@ def test_task_has_its_state_and_its_log(project: Project, kit: TestKit) -> None:
 
 
 def test_what_enqueue_returns_is_the_id_of_the_task(project: Project, kit: TestKit) -> None:
-    task = Enqueue(project.uploads.CloneFile, 7, name="CloneUrl(7)")
-    assert isinstance(task, str)
+    task: QueuedTask = Enqueue(project.uploads.CloneFile, 7, name="CloneUrl(7)")
+    assert issubclass(QueuedTask, str)
     assert task == task.id == str(task) == EnqueueOrGet(project.uploads.CloneFile, 7, name="CloneUrl(7)")
     assert (json.loads(json.dumps({"task": task})), f"{task}", {task.id: 1}[task]) == ({"task": task.id}, task.id, 1)
     for again in (pickle.loads(pickle.dumps(task)), copy.deepcopy(task)):

@@ -89,7 +89,8 @@ class _Enqueue:
         if name:
             # Only EnqueueOrGet avoids a second job. The name stays with the first one, which it finds.
             task = task.using(name=name, on_conflict="keep" if self._get else "add")
-        return QueuedTask(self._found(task, name) or task.enqueue(*args, **kwargs), label)
+        found = self._found(task, name)
+        return QueuedTask(task.enqueue(*args, **kwargs) if found is None else found, label)
 
     def _found(self, task: Task[..., Any], name: str) -> Job[Any] | None:
         """The task of that name, where a new one would wait for a transaction: its id must be known now."""

@@ -18,6 +18,11 @@ class QueuedTask(str):
 
     __slots__ = ("_job", "_queue", "name")
 
+    _job: Job[Any] | None
+    _queue: str
+    #: The name it was given, or that of its function.
+    name: str
+
     def __new__(cls, job: Job[Any], name: str) -> QueuedTask:
         """Of a job, by the name that people know."""
         return _queued(job.id, job.queue, name, job)

@@ -351,7 +351,8 @@ class Task(Generic[P, R]):
         head = self._head + extra
         if self.engine.telemetry is not None:
             head += self.engine.telemetry.field()
-        name, scope = options.name, options.unique or ("until_done" if options.name else "")
+        name: str = options.name
+        scope: str | float = options.unique or ("until_done" if name else "")
         if scope == "no":
             name = scope = ""  # it is in the body, and no job holds it
         elif options.on_conflict == "add":
