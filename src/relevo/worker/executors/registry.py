@@ -50,6 +50,10 @@ class Executors:
             name = QUARANTINE
         return self._made.get(name) or self._make(name)
 
+    def is_quarantine(self, executor: Executor) -> bool:
+        """Whether it is the one for suspects."""
+        return executor is self._made.get(QUARANTINE)
+
     def _make(self, name: str) -> Executor:
         made = self._made[name] = EXECUTORS[name](self._place)
         return made
