@@ -128,6 +128,17 @@ def _modules(name: str, given: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _imports(name: str, given: Any) -> tuple[str, ...]:
+    found = _parts(given)
+    if not isinstance(found, list | tuple):
+        raise OptionError(f'{name}: a list of modules is needed, such as ["shop.mails", "shop.*"], found {given!r}.')
+    for module in found:
+        first, *rest = module.split(".") if isinstance(module, str) else [""]
+        if not first.isidentifier() or not all(part.isidentifier() or part == "*" for part in rest):
+            raise OptionError(f'{name}: a module such as "shop.mails", or "shop.*", is needed, found {module!r}.')
+    return tuple(found)
+
+
 def _schedules(name: str, given: Any) -> dict[str, dict[str, Any]]:
     given = _json(name, given)
     if not isinstance(given, dict):
@@ -393,6 +404,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Modules whose plain functions may be enqueued. None by default: a forged job must find nothing to call.
     allow: Annotated[tuple[str, ...], _modules] = ()
 
+    # Modules with tasks, besides that of the app, imported by workers and by commands that import the app:
+    # "shop.mails", or "shop.*" for all modules of a package. None by default: importing a module runs it.
+    imports: Annotated[tuple[str, ...], _imports] = ()
+
     def __post_init__(self) -> None:
         for name, read in _readers().items():
             value = _value(name, getattr(self, name), "Settings(...)", read)
@@ -476,6 +491,8 @@ def restored_environment() -> Iterator[None]:
 _MISPLACED = {
     **{name: f"`{name}` under [health_limits]" for name in NAMES},
     **{name: f"`{ours}` under [health_limits]" for name, ours in ELSEWHERE.items()},
+    "include": '`imports = ["shop.mails"]`',
+    "import_paths": '`imports = ["shop.mails"]`',
     "health_thresholds": "[health_limits]",
     "health_check_enabled": "`health`",
     "health_check_interval": "`health_every`",
@@ -540,7 +557,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
                 raise SettingsError(f"unknown environment variable {variable!r}{_in_capitals(meant)}")
 
 
-#: Read where they are used: by the embedded server, the command line, the tests.
+#: Read where they are used: by the embedded server, the command line, the tests. Kubernetes sets the last one.
 _OF_OTHERS = (
     "RELEVO_SERVER_BIN",
     "RELEVO_APP",
@@ -548,6 +565,7 @@ _OF_OTHERS = (
     "RELEVO_CHAOS",
     "RELEVO_TEST_SERVER",
     "RELEVO_TEST_URL",
+    "RELEVO_PORT",
 )
 
 

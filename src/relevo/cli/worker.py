@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from relevo.settings import load, settings_files
+from relevo.settings import load
 
 
 def add(commands: Any) -> None:
@@ -99,7 +99,6 @@ def run(args: argparse.Namespace) -> int:
         log_level=args.log_level,
     )
     settings = load()
-    logging.getLogger("relevo.worker").info("settings from %s", ", ".join(settings_files()) or "no file")
     supervisor = Supervisor(order, args.processes, settings, alive_file=alive_file)
     if args.metrics_port is None:
         return supervisor.run()

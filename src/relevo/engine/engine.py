@@ -77,6 +77,8 @@ class Engine:
         #: `module:attribute` of the app, loaded by child processes of a worker before a task's module; '': they find a
         #: task in its module.
         self.home = ""
+        #: `module:attribute` by which a command imported the app; '': a program made it.
+        self.loaded_from = ""
         #: The class of its tasks.
         self.task_class: type[Task[..., Any]] = Task
         #: Finds the handler of a message by its queue and type. Set by the bus.

@@ -20,6 +20,7 @@ from relevo.bus.bus import Bus
 from relevo.engine.duty import Duty, repeat
 from relevo.engine.engine import Engine, HasEngine
 from relevo.engine.ids import Ids
+from relevo.engine.lifespan import Lifespan
 from relevo.engine.offers_store import Known
 from relevo.engine.workers import WorkerInfo
 from relevo.errors import ConfigurationError, FormatError, OptionError, StoreError, UnfitServer, UntrustedDirectory
@@ -34,9 +35,11 @@ from relevo.worker.capacity import Capacity, DividedCapacity
 from relevo.worker.consumer import Consumer
 from relevo.worker.divided_runner import DividedRunner
 from relevo.worker.division import checked_concurrency, divided
+from relevo.worker.imports import import_tasks
 from relevo.worker.intake import Intake
 from relevo.worker.lease_renewer import LeaseRenewer
 from relevo.worker.ledger import Ledger
+from relevo.worker.missing_tasks import MissingTasks
 from relevo.worker.presence import Presence, Registration
 from relevo.worker.runner import Runner, Sizes
 from relevo.worker.server_clock import StepLog
@@ -73,6 +76,7 @@ class Worker:
         settings = engine.settings
         self.engine = engine
         self.id = Ids()()
+        import_tasks(engine)
         given = queues_with_slots("queues", queues or settings.queues or self._all_queues())
         for name in given:
             engine.keys_of(name)  # refuses a name that cannot be one
@@ -115,6 +119,8 @@ class Worker:
         self._threads = _positive("threads", settings.threads if threads is None else threads)
         # With nothing but plain functions, what threads cannot start would only be kept from other workers.
         known = [*engine.tasks.values(), *engine.part(Bus).handlers()]
+        #: How many tasks and handlers it knows; None: any function of the allowed modules.
+        self._known = None if settings.allow else len(known)
         some_async = any(task.is_async for task in known) or bool(settings.allow) or not known
         self._slots = self.concurrency if some_async else min(self.concurrency, self._threads)
 
@@ -169,8 +175,16 @@ class Worker:
 
     async def run(self) -> None:
         """Work until stopped (in burst mode: until nothing is left to do)."""
+        if self._known == 0:
+            MissingTasks(self.engine).warn_of_none()
         driver = self.engine.client.driver()
         await self._check_server(driver)
+        async with self.engine.part(Lifespan).entered(self.id):
+            await self._work(driver)
+        if self._given_up is not None:
+            raise self._given_up
+
+    async def _work(self, driver: AsyncDriver) -> None:
         renewer = self._assemble(driver)
         with capture.Installed(forward=True):
             await self._register()
@@ -190,8 +204,6 @@ class Worker:
                 for duty in reversed(self.duties):
                     with contextlib.suppress(StoreError):
                         await duty.close()
-        if self._given_up is not None:
-            raise self._given_up
 
     def _assemble(self, driver: AsyncDriver) -> LeaseRenewer:
         """Make the parts, none of which runs yet."""
@@ -283,6 +295,7 @@ class Worker:
             done=self.done,
             failed=self.failed,
             version=__version__,
+            tasks=self._known,
         )
 
     def _make_bells(self, driver: AsyncDriver) -> list[Bell]:

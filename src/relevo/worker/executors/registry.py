@@ -45,9 +45,7 @@ class Executors:
 
     def of(self, run: Run) -> Executor:
         """The executor of its task, or the quarantine."""
-        name: str = run.task.executor
-        if run.held.story.crashes and _is_suspect(run):
-            name = QUARANTINE
+        name = QUARANTINE if run.held.story.crashes and _is_suspect(run) else run.task.executor
         return self._made.get(name) or self._make(name)
 
     def is_quarantine(self, executor: Executor) -> bool:
