@@ -10,11 +10,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Unpack
 
-from relevo.bus.bus import Bus
 from relevo.engine.engine import Engine
-from relevo.text.names import is_bus_name
 from relevo.worker.division import divided
 from relevo.worker.executors.executor import Executor
+from relevo.worker.offers import executors_of
 from relevo.worker.run import Run
 from relevo.worker.runner import Runner, Sizes
 
@@ -71,7 +70,7 @@ class DividedRunner(Runner):
         self._sizes = {"loop": sizes["concurrency"], "thread": sizes["threads"], "process": sizes["processes"]}
         self._users: dict[str, set[int]] = {}
         for number, queue in enumerate(queues):
-            for executor in _executors_of(engine, queue):
+            for executor in executors_of(engine, queue):
                 self._users.setdefault(executor, set()).add(number)
         self._pools: dict[str, _Pool] = {}
         #: the pool in which a run has its place
@@ -145,14 +144,3 @@ class DividedRunner(Runner):
         if not waiting:
             pool.waiting.pop(number, None)
         return has_started
-
-
-def _executors_of(engine: Engine, queue: str) -> set[str]:
-    """Where jobs of this queue are known to run: places are kept for them before the first one comes."""
-    bus = engine.part(Bus)
-    if not is_bus_name(queue):
-        return {task.executor for task in engine.tasks.values() if task.options.queue == queue}
-    if ":notifications:" in queue:
-        subscribed = bus.subscribed(queue)
-        return set() if subscribed is None or subscribed.task is None else {subscribed.task.executor}
-    return {task.executor for task in bus.actions_of(queue.partition(":")[0]).values()}
