@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from relevo.engine.engine import Engine
 from relevo.engine.outcome import CancelAsked, Happened, Interrupted, Returned
@@ -23,18 +23,26 @@ from relevo.worker.tracing import begin_span, end_span
 log = logging.getLogger("relevo.worker")
 
 
+class Sizes(TypedDict):
+    """How many attempts each executor of a runner runs at once, and what is called after each."""
+
+    concurrency: int
+    threads: int
+    processes: int
+    on_settled: Callable[[], None]
+
+
 class Runner:
     """An attempt goes `accept` → `_place` → `_begin` → the task's function → `_ended` → `_settle`.
 
     All of it happens on the event loop, except that `_begin` is called where the function is.
     """
 
-    def __init__(
-        self, engine: Engine, *, concurrency: int, threads: int, processes: int, on_settled: Callable[[], None]
-    ) -> None:
+    def __init__(self, engine: Engine, **sizes: Unpack[Sizes]) -> None:
         self._engine = engine
-        self._on_settled = on_settled
-        self._executors = Executors(Place(concurrency, threads, processes, self._begin, self._ended))
+        self._on_settled = sizes["on_settled"]
+        places = sizes["concurrency"], sizes["threads"], sizes["processes"]
+        self._executors = Executors(Place(*places, self._begin, self._ended))
         self._telemetry = engine.telemetry
         #: claimed and not yet settled, by id and token: a job whose lease was lost may be claimed again by this worker
         self.runs: dict[tuple[Origin, str, int], Run] = {}
