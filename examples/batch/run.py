@@ -1,6 +1,6 @@
 """Compute the interval of every sensor on all cores: python run.py [--name nightly]
 
-Ctrl-C finishes what runs and stops. The same command goes on where it stopped, also after a failure whose cause was removed.
+Ctrl-C finishes what runs and stops. The same command goes on where it stopped, also after a failure.
 """
 
 from __future__ import annotations
