@@ -288,7 +288,7 @@ def test_the_command_limits_and_lists(app: Relevo, ask: Callable[..., Output]) -
     assert re.search(r"mail +the queue +50 ", listed.out), listed.out
     assert re.search(r"mail +task shop.charge .*10/s +10 ", listed.out)
     assert re.search(r"mail +tenant acme .*paused", listed.out)
-    rows = ask("limits", "mail", "--json").json
+    rows = ask("limits", "mail", "--json").json["items"]
     found = [(row["kind"], row["concurrency"], row["paused"]) for row in rows]
     assert found == [("queue", 50, False), ("task", None, False), ("tenant", None, True)]
     assert ask("limit", "mail", "--task", "shop.charge", "--remove", "--json").json["changed"] is True
@@ -298,7 +298,7 @@ def test_the_command_limits_and_lists(app: Relevo, ask: Callable[..., Output]) -
 
 WRONG_COMMANDS = [
     (("pause",), 2, "what? Give a QUEUE, --task, --tenant or --schedule"),
-    (("pause", "mial"), 2, "no queue 'mial' is in use, did you mean 'mail'"),
+    (("pause", "mial"), 2, "has no queue 'mial' in use, did you mean 'mail'"),
     (("pause", "mail", "--until", "soon"), 2, "argument --until: not a duration: 'soon'"),
     (("pause", "mail", "--until", "2031-05-01T08:00"), 2, "has no zone: write 2031-05-01T08:00:00+00:00, or"),
     (("pause", "mail", "--until", "2020-05-01T08:00Z"), 2, "found '2020-05-01 08:00:00+00:00', which has passed"),

@@ -13,8 +13,9 @@ from typing import BinaryIO
 from relevo.app import Relevo
 from relevo.cli.exits import Exit
 from relevo.cli.progress import Progress
+from relevo.cli.refusing import refuse_unknown_queue
 from relevo.cli.screen import Screen, plural
-from relevo.dead.cli.filters import audit_details, filters_of, refuse_unknown_queue
+from relevo.dead.cli.filters import audit_details, filters_of
 from relevo.errors import ConfigurationError
 
 
