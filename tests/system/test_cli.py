@@ -342,7 +342,7 @@ def test_empty_list_of_a_misspelt_app_is_a_warning(server: Server, app: Relevo) 
     add_task(app).enqueue(7)
     result = relevo("status", "--name", app.name + "x", url=server.url)
     assert result.code == 1 and "nothing is known of app" in result.out
-    for words in ("dead", "dead error-groups", "dead runs", "limits", "schedules", "workflow", "job", "queue"):
+    for words in ("dead", "dead error-groups", "dead runs", "limits", "schedules", "workflow"):
         for name, code in ((app.name + "x", 1), (app.name, 0)):
             result = relevo(*words.split(), "--name", name, "--json", url=server.url)
             assert (result.code, result.json) == (code, {"items": [], "next": None}), (words, name)

@@ -167,7 +167,6 @@ def test_lists_are_filtered_and_go_on(dead: Shell) -> None:
     assert listed("--since", "1h", "--task", "shop.charge") == [third, second, first]
     assert listed("--until", "1h") == []
     assert listed("--since", "2020-01-01", "--came-from", "running") == [third, second, first]
-    assert listed("--tenant", "acme") == []
     after = dead("list", "--limit", "2", "--json").json["next"]
     assert dead("list", "--limit", "2").err == f"there may be more: --after {after}\n"
     assert listed("--after", after) == [first]
@@ -233,7 +232,21 @@ def test_discarded_letters_are_restored_by_the_filters_of_the_other_commands(dea
     assert restored("--came-from", "running", "--limit", "2") == {first, second}
     assert dead("restore", "--until", "1h", code=1).out == "restored 0 dead letters\n"
     assert "--queue NAME --all" in dead("restore", "--queue", "mails", code=2).err
-    assert dead.deeds()[0] == ("dead.restore", 0, {"until": "1h"})
+    assert dead.deeds()[-1] == ("dead.restore", 2, {"came_from": "running", "limit": 2})
+
+
+def test_names_that_do_not_exist_are_no_empty_list(dead: Shell) -> None:
+    """That there are none would look like good news."""
+    (id,) = bury(dead.app, "permanent")
+    for words in ("list", "retry --yes", "retry --yes --canary", "discard --yes", "restore", "export"):
+        seen = dead(*words.split(), "--task", "charge", code=2)
+        assert "no task 'charge' is known in app" in seen.err and "did you mean 'shop.charge'?" in seen.err, words
+        assert "no tenant 'acme' is known" in dead(*words.split(), "--tenant", "acme", code=2).err, words
+        assert "no queue 'defualt' in use" in dead(*words.split(), "--queue", "defualt", "--task", "x", code=2).err
+    assert "is known in queue 'default'" in dead("list", "--queue", "default", "--task", "charge", code=2).err
+    assert [row.id for row in dead.app.dead.list()] == [id]
+    dead.app.task(name="shop.refund")(lambda: None).enqueue()
+    assert dead("list", "--task", "shop.refund").out == "no dead letters\n", "it has none"
 
 
 def test_filters_choose_letters_without_all(dead: Shell) -> None:
@@ -349,7 +362,7 @@ def test_tracked_run_is_announced_shown_and_resumed(dead: Shell) -> None:
     (run,) = dead("runs", "--json").json["items"]
     assert f"`relevo dead resume {run['id']}` goes on" in seen.err
     assert (run["state"], run["retried"], run["rate"], run["canary"]) == ("done", 4, "100/s", True)
-    assert dead("runs", run["id"], "--json").json == [run]
+    assert dead("runs", run["id"], "--json").json["items"] == [run]
     lines = dead("runs").out.splitlines()
     assert lines[0].split()[:3] == ["RUN", "STATE", "BEGAN"] and lines[1].split()[:2] == [run["id"], "done"]
     assert json.loads(dead("resume", run["id"], "--json").out)["state"] == "done"

@@ -50,13 +50,15 @@ COMMANDS = {
 DESCRIPTION = "Background jobs on Redis or Valkey: run them, watch them, repair them."
 EPILOG = """\
 examples:
-  relevo demo                          see it work, with nothing to install or configure
-  relevo worker shop:app               run the jobs of the app in shop.py
-  relevo status -A shop:app            how its queues and workers stand
-  relevo doctor                        whether the server is fit to keep jobs
+  relevo demo                    see it work, with nothing to install
+  relevo worker shop:app         run the jobs of the app in shop.py
+  relevo status shop:app         how its queues and workers stand
+  relevo job 01k9q4w2zhq3mf7d0a2f -A shop:app     why that job failed
+  relevo doctor                  whether the server is fit to keep jobs
 
 Each command explains itself: relevo COMMAND --help
-Exit codes: 0 fine, 1 needs attention or not found, 2 server unreachable, wrong usage or nowhere to write."""
+Exit codes: 0 fine; 1 needs attention, or not found; 2 server unreachable, wrong
+usage, or nowhere to write."""
 
 
 class Command(Protocol):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from relevo.app import Relevo
 from relevo.engine.lists import known_queues
 from relevo.errors import ConfigurationError
+from relevo.queues.known import Kind, not_known
 from relevo.text.names import is_pool_name, pool_of
 from relevo.text.nearest import did_you_mean
 
@@ -18,3 +21,14 @@ def refuse_unknown_queue(app: Relevo, queue: str | None) -> None:
         of_pool = [name for name in sorted(known) if is_pool_name(name) and pool_of(name) == queue]
         near = f"; the dead letters of that pool are those of {of_pool[0]!r}" if of_pool else did_you_mean(queue, known)
         raise ConfigurationError(f"app {app.name!r} has no queue {queue!r:.80} in use{near}")
+
+
+def refuse_unknown(
+    app: Relevo, kind: Kind, name: str | None, *, queue: str | None = None, also: Iterable[str] = (), hint: str = ""
+) -> None:
+    """Refuse a task or a tenant that nothing is known of, in a queue or in all; None is no name.
+
+    `also`: names that are known besides. `hint`: what to do where the name is right.
+    """
+    if name is not None and (why := app.engine.run(not_known(app.engine, kind, name, queue, also))):
+        raise ConfigurationError(f"{why}{hint}")

@@ -104,7 +104,10 @@ def _of_deeds(actions: Subparsers) -> list[argparse.ArgumentParser]:
         actions,
         "retry",
         "run them again, from the start",
-        about="With --rate or --canary, a tracked run: `relevo dead runs` shows it, `relevo dead resume` resumes it.",
+        about="""
+        Name them by their ids, by filters such as --task, or by --all. With --rate or --canary it is a tracked run, which
+        `relevo dead runs` shows and `relevo dead resume` resumes.
+        """,
         examples=f"""
         relevo dead retry {ID} -A shop:app
         relevo dead retry --all --yes --name shop

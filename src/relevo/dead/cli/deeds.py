@@ -12,11 +12,16 @@ import msgspec
 from relevo.app import Relevo
 from relevo.cli.exits import Exit
 from relevo.cli.progress import Progress
-from relevo.cli.refusing import refuse_unknown_queue
 from relevo.cli.screen import Screen, plural
 from relevo.dead.choosing import Letters, asked, checked, each_of, each_that_fits
 from relevo.dead.cli import replays as runs
-from relevo.dead.cli.filters import audit_details, filters_of, is_filtered
+from relevo.dead.cli.filters import (
+    audit_details,
+    filters_of,
+    is_filtered,
+    refuse_unknown_filters,
+    refuse_what_finds_nothing,
+)
 from relevo.dead.deeds import Bin, Revival
 from relevo.engine.engine import Engine
 from relevo.errors import ConfigurationError, JobError
@@ -51,14 +56,14 @@ def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     if args.action == "retry" and args.sign and not app.engine.keyring:
         raise ConfigurationError("--sign: there are no signing_keys here to sign with")
     if is_run and args.yes:  # the count is not needed: a replay finds them step by step
-        refuse_unknown_queue(app, args.queue)
+        refuse_what_finds_nothing(app, args)
         return runs.begin(screen, app, args)
     if args.ids:
         wanted: Wanted = [(id, args.queue) for id in checked(args.ids)]  # all ids, before the first is acted on
     else:
         wanted = app.engine.run(_gathered(app, args))
         if not wanted:
-            refuse_unknown_queue(app, args.queue)
+            refuse_unknown_filters(app, args)
         elif not args.yes and not _confirmed(args.action, wanted):
             print("nothing was done", file=sys.stderr)
             return Exit.WARNING
@@ -145,6 +150,8 @@ def restore(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     with app.audit.doing("dead.restore", via="cli", **audit_details(args)) as doing:
         if not args.ids:
             count = app.dead.restore(all=args.all, limit=args.limit, watch=doing.tell, **filters_of(args))
+            if not count:
+                refuse_unknown_filters(app, args)
         for id in dict.fromkeys(args.ids):
             why = f"{id} was not discarded in the last ten minutes"
             try:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from relevo.app import Relevo
 from relevo.cli.options import add_stretch
+from relevo.cli.refusing import refuse_unknown, refuse_unknown_queue
 from relevo.dead.wanted import Filters
 from relevo.text.masking import HIDDEN
 
@@ -50,6 +52,22 @@ def filters_of(args: argparse.Namespace) -> Filters:
 def is_filtered(args: argparse.Namespace) -> bool:
     """Whether there is a filter besides the queue."""
     return any(getattr(args, name) is not None for name in _FILTERS)
+
+
+def refuse_unknown_filters(app: Relevo, args: argparse.Namespace) -> None:
+    """Refuse a queue, a task or a tenant that does not exist, where nothing was found."""
+    refuse_unknown_queue(app, args.queue)
+    if args.task is None and args.tenant is None:
+        return
+    groups = app.dead.error_groups(args.queue, limit=1000)
+    refuse_unknown(app, "task", args.task, queue=args.queue, also=(name for one in groups for name in one.tasks))
+    refuse_unknown(app, "tenant", args.tenant, queue=args.queue, also=(name for one in groups for name in one.tenants))
+
+
+def refuse_what_finds_nothing(app: Relevo, args: argparse.Namespace) -> None:
+    """The same, before anything is done; where there is such a letter, no name is looked for."""
+    if not app.dead.list(limit=1, **filters_of(args)):
+        refuse_unknown_filters(app, args)
 
 
 def audit_details(args: argparse.Namespace) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.refusing import refuse_unknown_queue
 from relevo.cli.screen import Screen, away, plural, tell_more
-from relevo.dead.cli.filters import filters_of
+from relevo.dead.cli.filters import filters_of, refuse_unknown_filters
 from relevo.dead.paging import DeadRow, paging
 from relevo.engine.cli_view import describe
 from relevo.engine.job import State
@@ -23,7 +23,7 @@ def letters(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     page = app.engine.run(paging(app.engine, filters_of(args), limit=args.limit, after=args.after))
     rows = page.rows
     if not rows:
-        refuse_unknown_queue(app, args.queue)
+        refuse_unknown_filters(app, args)
     if args.json:
         screen.page(rows, page.after or None)
     elif rows:

@@ -11,7 +11,7 @@ from relevo.cli.options import Subparsers, add_app, add_json, command
 from relevo.cli.screen import Screen
 from relevo.cli.words import add_name
 from relevo.errors import ConfigurationError
-from relevo.limits.cli.pause import scope_of
+from relevo.limits.cli.pause import add_force, scope_of
 
 
 def add(subparsers: Subparsers, called: str = "relevo limit") -> None:
@@ -39,6 +39,7 @@ def add(subparsers: Subparsers, called: str = "relevo limit") -> None:
     parser.add_argument("--rate", metavar="RATE", help="so many start: 10/s, 100/m, 5/h, 1/d")
     parser.add_argument("--burst", type=int, metavar="N", help="so many of them at once, after a while without any")
     parser.add_argument("--remove", action="store_true", help="remove the limit; what is paused stays so")
+    add_force(parser)
     parser.set_defaults(schedule=None)
     add_json(parser)
     add_app(parser)

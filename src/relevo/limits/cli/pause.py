@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from contextlib import closing
 from datetime import datetime
 from typing import Any
@@ -15,13 +14,15 @@ from relevo.audit.trail import of_control, whoami
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
-from relevo.cli.refusing import refuse_unknown_queue
+from relevo.cli.refusing import refuse_unknown, refuse_unknown_queue
 from relevo.cli.screen import Screen
 from relevo.cli.words import add_name
 from relevo.engine.pauses import Until
 from relevo.errors import ConfigurationError, OptionError
 from relevo.text.durations import milliseconds
-from relevo.text.legible import clean
+
+#: At the end of a refusal: jobs of a new name may come.
+FORCE_HINT = "; --force if it is right, and its first job is still to come"
 
 
 class Scope(Struct, frozen=True):
@@ -62,6 +63,7 @@ def add(subparsers: Subparsers, called: str = "relevo pause") -> None:
         """,
     )
     add_scope(parser)
+    add_force(parser)
     parser.add_argument("--reason", default="", metavar="TEXT", help="shown with the pause")
     parser.add_argument("--until", type=until, metavar="WHEN", help="a duration such as 2h, or a time with its zone")
     add_json(parser)
@@ -75,6 +77,11 @@ def add_scope(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--task", metavar="TASK", help="only jobs of this task")
     which.add_argument("--tenant", metavar="NAME", help="only jobs of this tenant")
     which.add_argument("--schedule", metavar="NAME", help="the ticks of a schedule")
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """Add the option for a name that nothing is known of yet."""
+    parser.add_argument("--force", action="store_true", help="also a task or a tenant that nothing is known of yet")
 
 
 def until(text: str) -> Until:
@@ -103,8 +110,10 @@ def scope_of(app: Relevo, args: argparse.Namespace) -> Scope:
         refuse_unknown_queue(app, queue)
     elif (args.task or args.tenant) and target.is_unheard_of(app):
         raise ConfigurationError(target.unheard_of(app.name, app.settings.env))
-    if args.task and app.tasks and args.task not in app.tasks:
-        print(f"relevo: warning: {clean(app.engine.unknown_task(args.task))}", file=sys.stderr)
+    if not getattr(args, "force", False):
+        hint = FORCE_HINT if hasattr(args, "force") else ""
+        refuse_unknown(app, "task", args.task, queue=queue, hint=hint)
+        refuse_unknown(app, "tenant", args.tenant, queue=queue, hint=hint)
     for kind in ("task", "tenant", "schedule"):
         if name := getattr(args, kind):
             return Scope(kind, name, queue)
