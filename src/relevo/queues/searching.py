@@ -1,6 +1,7 @@
 """Pages of jobs of all states and queues, by what they have in common.
 
-A page costs the same however many jobs there are. The order: what runs, what is next, what has ended, the newest first; within a state queue by queue.
+A page costs the same however many jobs there are. The order: what runs, what is next, what has ended (the newest
+first); within a state queue by queue.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ JOB_ACTIONS: tuple[Action[AnyJob], ...] = (
         permission="cancel",
         deed="job.cancel",
         perform=_cancel,
-        question="What has not started will not run, and what runs is stopped. It can be retried while its record is kept.",
+        question="What has not started will not run, and what runs is stopped. It can be retried later.",
         fits=lambda info: not info.state.has_ended,
     ),
     Action(
@@ -157,7 +157,7 @@ JOB_ACTIONS: tuple[Action[AnyJob], ...] = (
         permission="delete",
         deed="job.discard",
         perform=_discard,
-        question="The records are removed, with results and output. Only dead letters can be restored, for ten minutes.",
+        question="Their records are removed, with results and output. Only dead letters can be restored (10 minutes).",
         removes=True,
         fits=lambda info: info.state.has_ended,
     ),
