@@ -1,6 +1,6 @@
 """What can be done to one or many objects of a page: chosen, asked for, performed, written down.
 
-An action that loses something, or needs to be told more, shows a page of its own first. All of it is POST only.
+An action that loses something, or needs more input, shows a page of its own first. All of it is POST only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 #: Objects that one request may act on: as many as a page shows.
 MOST = 100
 #: Refusals that are shown one by one.
-TOLD = 5
+SHOWN = 5
 
 
 class Action(Struct, Generic[T], frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class Action(Struct, Generic[T], frozen=True, kw_only=True):
     perform: Callable[[T, dict[str, Any]], str]
     #: What is asked before, as it loses something.
     question: str = ""
-    #: What it must be told.
+    #: What else it needs to know.
     form: type[forms.Form] | None = None
     #: Whether it leaves nothing of the object.
     removes: bool = False
@@ -134,8 +134,8 @@ class ActionPage(RelevoAdmin, Generic[T]):
     def _perform(self, request: HttpRequest, action: Action[T], objects: list[T], given: dict[str, Any]) -> None:
         done: list[T] = []
         refused: list[str] = []
-        told = {name: str(value) for name, value in given.items() if value not in (None, "")}
-        with self.doing(request, action.deed, **told) as doing:
+        details = {name: str(value) for name, value in given.items() if value not in (None, "")}
+        with self.doing(request, action.deed, **details) as doing:
             try:
                 for one in objects:
                     why = _tried(action, one, given)
@@ -145,19 +145,19 @@ class ActionPage(RelevoAdmin, Generic[T]):
                     done.append(one)
                     doing.tell(len(done), ids=[self.id_of(each) for each in done[:20]], **self.about(done[0]))
             finally:
-                words = ", ".join(f"{name} {value}" for name, value in told.items())
-                said = f"{action.done.capitalize()}{f': {words}' if words else ''}."
-                self.log(request, [self.id_of(one) for one in done], said, is_gone=action.removes)
+                words = ", ".join(f"{name} {value}" for name, value in details.items())
+                message = f"{action.done.capitalize()}{f': {words}' if words else ''}."
+                self.log(request, [self.id_of(one) for one in done], message, is_gone=action.removes)
         self._say(request, action, len(done), refused)
 
     def _say(self, request: HttpRequest, action: Action[T], done: int, refused: list[str]) -> None:
         names = self.opts.verbose_name if done == 1 else self.opts.verbose_name_plural
         if done:
             messages.success(request, f"{done} {names} {action.done}.")
-        for why in refused[:TOLD]:
+        for why in refused[:SHOWN]:
             messages.warning(request, f"Not {action.done}: {why}.")
-        if len(refused) > TOLD:
-            messages.warning(request, f"{len(refused) - TOLD} more were not {action.done}.")
+        if len(refused) > SHOWN:
+            messages.warning(request, f"{len(refused) - SHOWN} more were not {action.done}.")
 
 
 def _tried(action: Action[T], one: T, given: dict[str, Any]) -> str:

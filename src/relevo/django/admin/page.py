@@ -25,7 +25,7 @@ LOGGED = 100
 
 
 def asking(view: View) -> View:
-    """A view that asks the server of relevo: what is not there, or refused, is said where people see it."""
+    """A view that asks the server of relevo: errors become messages on the page."""
 
     @functools.wraps(view)
     def answered(self: RelevoAdmin, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

@@ -25,7 +25,7 @@ if after then
   end
 end
 local rows = redis.call(living and 'ZRANGE' or 'ZREVRANGE', set, from, from + limit - 1, 'WITHSCORES')
-local ids, scores, texts, held, told, looked, size = {}, {}, {}, {}, {}, 0, 0
+local ids, scores, texts, held, histories, looked, size = {}, {}, {}, {}, {}, 0, 0
 local last_id, last_score = '', ''
 for i = 1, #rows, 2 do
   local id, at = rows[i], rows[i + 1]
@@ -36,9 +36,9 @@ for i = 1, #rows, 2 do
   if text then
     ids[#ids + 1], scores[#scores + 1], texts[#texts + 1] = id, at, text
     held[#held + 1] = living and redis.call('HGET', claims, id) or ''
-    told[#told + 1] = living and redis.call('HGET', story, id) or ''
+    histories[#histories + 1] = living and redis.call('HGET', story, id) or ''
     size = size + #text
   end
 end
 if from + looked >= redis.call('ZCARD', set) then last_id, last_score = '', '' end
-return { ids, scores, texts, held, told, looked, last_id, last_score }
+return { ids, scores, texts, held, histories, looked, last_id, last_score }
