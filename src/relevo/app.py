@@ -19,6 +19,7 @@ from relevo.engine.following import checked as checked_filters
 from relevo.engine.following import events_of_app
 from relevo.engine.handle import Job
 from relevo.engine.job_events import JobEvent, Kind
+from relevo.engine.lifespan import Lifespan
 from relevo.engine.lists import listed_pools, listed_queues
 from relevo.engine.pauses import Pause, Until
 from relevo.engine.task import Task
@@ -51,6 +52,7 @@ from relevo.workflows.workflow import Workflow
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Relevo:
@@ -120,6 +122,20 @@ class Relevo:
 
     def _register(self, func: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Task[..., Any]:
         return registered(self.engine, func, name, options)
+
+    def lifespan(self, func: F, /) -> F:
+        """What each worker process opens before its first job and closes after its last one, when it stops.
+
+        A function with one `yield`, async or plain, that takes the app or nothing. Tasks find what it yields in
+        `current_job().state`. If it raises before its `yield`, the worker ends with exit code 2.
+
+        >>> @app.lifespan                                                             # doctest: +SKIP
+        ... async def lifespan(app):
+        ...     async with httpx.AsyncClient() as client:
+        ...         yield client
+        """
+        self.engine.part(Lifespan).declare(func, self)
+        return func
 
     @overload
     def function(self, func: Callable[P, Awaitable[R]], *, trusted: bool = False) -> Task[P, R]: ...

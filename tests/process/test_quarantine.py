@@ -22,6 +22,7 @@ from tests.process import suspect_tasks as tasks
 from tests.process.harness import is_gone
 from tests.process.process_tasks import environment
 from tests.process.test_processes import SECRETS, run_of
+from tests.system import lifespan_tasks
 
 pytestmark = pytest.mark.asyncio(loop_scope="function")
 
@@ -172,3 +173,23 @@ async def test_secrets_of_relevo_are_not_in_the_environment_of_suspects(
     shown = environment.signature.decode_result(encoded.result)
     assert "PATH=" in shown
     assert all(name not in shown and value not in shown for name, value in SECRETS.items())
+
+
+async def test_suspects_find_the_value_of_the_lifespan_and_their_process_leaves_it(
+    ward: Ward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIFESPAN_FILE", str(tmp_path / "noted"))
+    for task in (lifespan_tasks.on_loop, lifespan_tasks.in_thread):
+        _, encoded, error = await ward.end_of(ward.submit(task))
+        assert isinstance(encoded, Encoded), error
+        assert encoded.result == b"true"
+    await aeventually(lambda: lifespan_tasks.noted().count("left") == 2, what="both processes left it")
+
+
+async def test_suspects_whose_lifespan_fails_have_failed(
+    ward: Ward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIFESPAN_WORKS_IN", "no process")
+    _, _, error = await ward.end_of(ward.submit(lifespan_tasks.in_thread))
+    assert isinstance(error, RemoteFailure)
+    assert "the database does not answer" in error.message

@@ -12,6 +12,7 @@ from relevo.checkpoints.keeping import Home, Keeping
 from relevo.checkpoints.loops import Iteration, Source
 from relevo.checkpoints.steps import Step
 from relevo.engine.job import Attempt
+from relevo.engine.lifespan import Lifespan
 from relevo.engine.message import Headers, Message
 from relevo.errors import ConfigurationError, OptionError
 from relevo.text.durations import Duration
@@ -68,6 +69,11 @@ class JobContext(Struct, eq=False):
         lease without having noticed.
         """
         return self._token
+
+    @property
+    def state(self) -> Any:
+        """What the app's lifespan gave to this worker process (`@app.lifespan`); None: the app has none."""
+        return None if self._engine is None else self._engine.part(Lifespan).states.get(self.worker)
 
     @property
     def message(self) -> Message | None:

@@ -1,6 +1,6 @@
 """One asyncio connection for any number of tasks.
 
-Commands given in one turn of the event loop leave in one write; replies come back in order and resolve futures. One
+Commands given in one turn of the event loop leave in few writes; replies come back in order and resolve futures. One
 socket therefore carries what a pool of a hundred could not: 185,000 calls a second against 22,000.
 """
 
@@ -23,6 +23,9 @@ from relevo.store.replies import ConnectionLost, refusal
 
 #: Seconds without an answer after which this connection counts as dead, too, once another one was found dead.
 DOUBT_AFTER = 0.5
+#: Commands per write. With all of them in one, the server would stand idle while they are packed, and the caller while
+#: the server works: a hundred tasks that enqueue got half the rate.
+CROWD = 32
 
 
 class Wire(asyncio.Protocol):
@@ -82,6 +85,8 @@ class Wire(asyncio.Protocol):
             if not self._out:
                 self._loop.call_soon(self._flush)
             self._out.append(packed)
+            if len(self._out) == CROWD:
+                self._flush()
         if self._watch is None:
             self._start_watch()
 

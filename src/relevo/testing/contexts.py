@@ -29,6 +29,12 @@ class TestedJob(JobContext):
 
     #: What steps and loops stored, by kind and name.
     checkpoints: dict[tuple[Kind, str], bytes] = msgspec.field(default_factory=dict)
+    _state: Any = None
+
+    @property
+    def state(self) -> Any:
+        """What `job_context(state=…)` was given."""
+        return self._state
 
     @property
     def reported(self) -> tuple[float, str] | None:
@@ -72,11 +78,13 @@ def job_context(
     history: tuple[Attempt, ...] = (),
     message: Mapping[str, Any] | None = None,
     after: TestedJob | None = None,
+    state: Any = None,
 ) -> Iterator[TestedJob]:
     """Call tasks directly inside: `current_job()` is the job that these facts describe. No server is needed.
 
     `message`: what an action finds in `current_job().message`, such as {"source": "web", "session": "s1"}. `after`: the
-    job of an earlier `job_context()`, whose steps and positions of loops this one continues, as a retry does.
+    job of an earlier `job_context()`, whose steps and positions of loops this one continues, as a retry does. `state`:
+    what the task finds in `current_job().state`; no lifespan is entered.
 
     >>> with job_context(attempt=2) as job:                              # doctest: +SKIP
     ...     import_orders(7)
@@ -97,6 +105,7 @@ def job_context(
         headers=None if message is None else _headers(message),
         _token=attempt,
         checkpoints={} if after is None else after.checkpoints,
+        _state=state,
     )
     job._keeping = _InMemory(job)
     token = running.set(job)

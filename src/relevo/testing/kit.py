@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from relevo.app import Relevo
 from relevo.engine.handle import JobInfo
+from relevo.engine.lifespan import Lifespan
 from relevo.engine.task import Task
 from relevo.engine.workers import roll
 from relevo.errors import OptionError
@@ -97,6 +98,11 @@ class TestKit:
         if max_jobs is not None and max_jobs < 1:
             raise OptionError(f"drain: at least 1 job, found {max_jobs!r}")
         buried = set(await self._dead())
+        async with self.app.engine.part(Lifespan).shared():
+            done, failed = await self._attempts(max_jobs)
+        return Drained(done, failed, tuple(id for id in await self._dead() if id not in buried))
+
+    async def _attempts(self, max_jobs: int | None) -> tuple[int, int]:
         done = failed = 0
         while True:
             queues = await self._queues()
@@ -115,8 +121,7 @@ class TestKit:
                     break
             # Jobs may have enqueued others, also on new queues.
             if not ran or (max_jobs is not None and done + failed >= max_jobs):
-                break
-        return Drained(done, failed, tuple(id for id in await self._dead() if id not in buried))
+                return done, failed
 
     async def _drain_and_close(self, max_jobs: int | None) -> Drained:
         try:

@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Coroutine
 from typing import Any
 
@@ -18,11 +19,14 @@ from msgspec import Struct
 
 from relevo.app import Relevo
 from relevo.engine.duty import Duty
+from relevo.engine.lifespan import Lifespan
 from relevo.errors import RelevoError, StoreError
 from relevo.store.server_facts import gather
 from relevo.store.server_verdicts import Level, judge
+from relevo.worker.announcement import announce
+from relevo.worker.imports import BrokenModule
 from relevo.worker.ledger import Ledger
-from relevo.worker.loading import load_app
+from relevo.worker.loading import home_of, load_app
 from relevo.worker.pulse import Pulse
 from relevo.worker.worker import Worker
 
@@ -46,6 +50,8 @@ class Order(Struct, frozen=True, kw_only=True):
     #: MiB of resident memory above which the process restarts.
     max_memory: int | None = None
     log_level: str = "INFO"
+    #: Whether it logs what is the same for all processes of a command: the names of tasks and schedules.
+    is_first: bool = True
     #: Whether to report to the supervisor that the event loop runs and the server answers.
     pulse: bool = False
     #: Descriptors: shared memory, and pipes to and from the supervisor. -1: none.
@@ -142,9 +148,9 @@ async def work(app: Relevo, order: Order) -> int:
         worker.add_duty(MemoryDuty(worker, order.max_memory))
     if order.pulse and ledger is not None:
         worker.add_duty(Pulse(app.engine, ledger))
-    log.info(
-        "worker %s: app %s, queues %s, %d at once", worker.id, app.name, ", ".join(worker.queues), worker.concurrency
-    )
+    if app.engine.part(Lifespan).is_declared:  # child processes enter it, too
+        app.engine.home = app.engine.home or home_of(app, order.app)
+    announce(worker, in_full=order.is_first)
     # Imported objects are never freed; frozen, they are not scanned by the garbage collector.
     gc.collect()
     gc.freeze()
@@ -203,9 +209,20 @@ def main(order: Order) -> int:
         gc.collect()
         gc.freeze()  # loaded modules are never freed: do not scan them again and again
         return run_on_loop(work(app, order))
+    except BrokenModule as error:
+        log.error("%s\n%s", error, _own_frames(error.__cause__))
+        return CANNOT_START
     except RelevoError as error:
         log.error("%s", error)
         return CANNOT_START
+
+
+def _own_frames(error: BaseException | None) -> str:
+    """The traceback of an error in the user's code, without ours above it."""
+    trace = error.__traceback__ if error is not None else None
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(("relevo.", "importlib")):
+        trace = trace.tb_next
+    return "" if error is None else "".join(traceback.format_exception(type(error), error, trace)).rstrip()
 
 
 if __name__ == "__main__":

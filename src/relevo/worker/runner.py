@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from relevo.engine.engine import Engine
 from relevo.engine.outcome import CancelAsked, Happened, Interrupted, Returned
 from relevo.worker import kill_points as faults
 from relevo.worker.attempt_record import NOTHING, encoded
+from relevo.worker.done_log import log_done
 from relevo.worker.executors.executor import Place
 from relevo.worker.executors.registry import Executors
 from relevo.worker.failure_log import FailureLog
@@ -22,18 +23,26 @@ from relevo.worker.tracing import begin_span, end_span
 log = logging.getLogger("relevo.worker")
 
 
+class Sizes(TypedDict):
+    """How many attempts each executor of a runner runs at once, and what is called after each."""
+
+    concurrency: int
+    threads: int
+    processes: int
+    on_settled: Callable[[], None]
+
+
 class Runner:
     """An attempt goes `accept` → `_place` → `_begin` → the task's function → `_ended` → `_settle`.
 
     All of it happens on the event loop, except that `_begin` is called where the function is.
     """
 
-    def __init__(
-        self, engine: Engine, *, concurrency: int, threads: int, processes: int, on_settled: Callable[[], None]
-    ) -> None:
+    def __init__(self, engine: Engine, **sizes: Unpack[Sizes]) -> None:
         self._engine = engine
-        self._on_settled = on_settled
-        self._executors = Executors(Place(concurrency, threads, processes, self._begin, self._ended))
+        self._on_settled = sizes["on_settled"]
+        places = sizes["concurrency"], sizes["threads"], sizes["processes"]
+        self._executors = Executors(Place(*places, self._begin, self._ended))
         self._telemetry = engine.telemetry
         #: claimed and not yet settled, by id and token: a job whose lease was lost may be claimed again by this worker
         self.runs: dict[tuple[Origin, str, int], Run] = {}
@@ -44,6 +53,7 @@ class Runner:
         self.is_closing = False
         self.done = self.failed = 0
         self.failure_log = FailureLog()
+        self._logs_done = engine.logs_done and log.isEnabledFor(logging.INFO)
 
     # in
     def accept(self, run: Run) -> None:
@@ -99,6 +109,8 @@ class Runner:
         if happened is _RETURNED:
             self.done += 1
             origin.timings.note(run)
+            if self._logs_done:
+                log_done(run)
         elif not isinstance(happened, Interrupted):
             self.failed += 1
             origin.timings.note(run, is_failure=is_failure(happened))

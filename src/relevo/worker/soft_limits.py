@@ -65,7 +65,13 @@ class _Guarded:
         return error if self._task.uncancel() else SoftTimeout()
 
 
-def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float | None) -> Any:
+def call(
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    seconds: float | None,
+    run: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run,
+) -> Any:
     """Call a function, plain or a coroutine function, in this thread; None: without a soft limit."""
     if seconds is None:
         result = func(*args, **kwargs)
@@ -75,7 +81,7 @@ def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         with alarm:
             result = func(*args, **kwargs)
     if inspect.iscoroutine(result):  # not on the event loop, or hidden by a decorator
-        result = asyncio.run(result if seconds is None else limited(result, seconds))
+        result = run(result if seconds is None else limited(result, seconds))
     return result
 
 

@@ -110,6 +110,7 @@ class Supervisor:
         self._children: dict[int, Child] = {}
         self._again: list[tuple[float, int]] = []  # (when, number)
         self._short_lives = 0
+        self._started = False
         self._signals = 0
         self._stop_by = 0.0
         self._code = 0
@@ -169,7 +170,8 @@ class Supervisor:
     def _start(self, number: int) -> None:
         if self._signals:
             return
-        child = Child(self._order, number)
+        child = Child(msgspec.structs.replace(self._order, is_first=not self._started), number)
+        self._started = True
         self._children[child.process.pid] = child
         if self._signals:  # the signal came while the process was made, before it was among the children
             _tell_to_stop(child)

@@ -105,8 +105,8 @@ def _of_deeds(actions: Subparsers) -> list[argparse.ArgumentParser]:
         "retry",
         "run them again, from the start",
         about="""
-        Name them by their ids, by filters such as --task, or by --all. With --rate or --canary it is a tracked run, which
-        `relevo dead runs` shows and `relevo dead resume` resumes.
+        Name them by their ids, by filters such as --task, or by --all. With --rate or --canary it is a tracked run,
+        which `relevo dead runs` shows and `relevo dead resume` resumes.
         """,
         examples=f"""
         relevo dead retry {ID} -A shop:app

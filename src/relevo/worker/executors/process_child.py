@@ -6,6 +6,7 @@ at any moment, so what a job prints and how far it is goes to the parent while i
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import ctypes
 import faulthandler
@@ -21,11 +22,11 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import field
@@ -37,6 +38,8 @@ from relevo.codec import Signature
 from relevo.engine import context
 from relevo.engine.client import Client
 from relevo.engine.context import JobContext
+from relevo.engine.engine import Engine
+from relevo.engine.lifespan import Lifespan
 from relevo.engine.options import Errors
 from relevo.engine.task import Task
 from relevo.engine.verdicts import Cancel, Retry, Snooze
@@ -46,6 +49,7 @@ from relevo.store.keys import AppKeys, QueueKeys
 from relevo.telemetry import telemetry
 from relevo.worker import capture
 from relevo.worker.capture import Capture
+from relevo.worker.executors.child_lifespan import OwnLoop
 from relevo.worker.executors.process_messages import (
     PARENTS_SIGNALS,
     Answer,
@@ -55,6 +59,7 @@ from relevo.worker.executors.process_messages import (
     FromChild,
     Function,
     KeptAt,
+    Leave,
     Order,
     Output,
     Pause,
@@ -78,6 +83,10 @@ MESSAGE_MOST = 2_000  # characters
 TRACEBACK_MOST = 32_000  # characters
 
 
+#: Runs a coroutine.
+Runs: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
 class Wire:
     """The pipe to the parent."""
 
@@ -92,7 +101,7 @@ class Wire:
         #: the order that shall pause
         self._paused = 0
 
-    def receive(self) -> Function | Order:
+    def receive(self) -> Function | Order | Leave:
         """The next thing to do; EOFError or OSError: the parent is gone."""
         while True:
             message = self.notify()
@@ -176,11 +185,12 @@ class _Context(JobContext, kw_only=True, eq=False):
     _number: int
     _wire: Wire
     _kept_at: KeptAt
+    _state: Any = None
     _sent: tuple[float, str] | None = None
     _last: float = 0.0
 
     @classmethod
-    def of(cls, order: Order, wire: Wire) -> _Context:
+    def of(cls, order: Order, wire: Wire, state: Any) -> _Context:
         return cls(
             id=order.id,
             queue=order.queue,
@@ -199,8 +209,13 @@ class _Context(JobContext, kw_only=True, eq=False):
             _number=order.number,
             _wire=wire,
             _kept_at=order.kept_at,
+            _state=state,
             _token=order.token,
         )
+
+    @property
+    def state(self) -> Any:
+        return self._state
 
     def _home(self) -> Home:
         at = self._kept_at
@@ -240,12 +255,15 @@ class _Found(NamedTuple):
     retry_on: Errors = ()
     give_up_on: Errors = ()
     soft_timeout: float | None = None
+    #: None: no app is known here
+    engine: Engine | None = None
 
 
 @functools.cache
 def _find(function: Function) -> _Found:
     home, _, attribute = function.app.partition(":")
-    tasks = getattr(importlib.import_module(home), attribute).tasks if home else {}
+    app = getattr(importlib.import_module(home), attribute) if home else None
+    tasks = app.tasks if app is not None else {}
     module = importlib.import_module(function.module)
     if function.target in tasks:
         return _of_task(tasks[function.target])
@@ -256,12 +274,13 @@ def _find(function: Function) -> _Found:
     found: Any = functools.reduce(getattr, function.name.split("."), module)
     if isinstance(found, Task):
         return _of_task(found)
-    return _Found(found, (ActionSignature if function.is_action else Signature)(found))
+    signature = (ActionSignature if function.is_action else Signature)(found)
+    return _Found(found, signature, engine=app.engine if app is not None else None)
 
 
 def _of_task(task: Task[..., Any]) -> _Found:
     options = task.options
-    return _Found(task.func, task.signature, options.retry_on, options.give_up_on, options.soft_timeout)
+    return _Found(task.func, task.signature, options.retry_on, options.give_up_on, options.soft_timeout, task.engine)
 
 
 def _prepare(function: Function) -> Ready | Failed:
@@ -277,9 +296,9 @@ def _prepare(function: Function) -> Ready | Failed:
 
 
 @contextmanager
-def surroundings(order: Order, wire: Wire) -> Iterator[JobContext]:
+def surroundings(order: Order, wire: Wire, state: Any) -> Iterator[JobContext]:
     """What an attempt finds around it: its context, its output, its trace. Set in the context of the caller."""
-    output, job = _Output(0, wire=wire, number=order.number), _Context.of(order, wire)
+    output, job = _Output(0, wire=wire, number=order.number), _Context.of(order, wire, state)
     capture.current.set(output)
     context.running.set(job)
     traces = telemetry(order.traceparent != "")
@@ -293,22 +312,22 @@ def surroundings(order: Order, wire: Wire) -> Iterator[JobContext]:
         job.flush()
 
 
-def attempt(order: Order, wire: Wire) -> Answer:
-    """Make one attempt in this thread."""
+def attempt(order: Order, wire: Wire, state: Any, run: Runs = asyncio.run) -> Answer:
+    """Make one attempt in this thread; `run` runs coroutines."""
     found = _find(order.function)
-    with surroundings(order, wire) as job:
+    with surroundings(order, wire, state) as job:
         try:
             args, kwargs = found.signature.decode(order.args, order.kwargs)
-            result = call(found.func, args, kwargs, found.soft_timeout)
+            result = call(found.func, args, kwargs, found.soft_timeout, run)
             return _done(order, found, result, carries=job._keeping is not None)
         except BaseException as error:  # noqa: BLE001  # SystemExit and its like are failures of a task
             return _judged(error, found)
 
 
-async def attempt_on_loop(order: Order, wire: Wire) -> Answer:
+async def attempt_on_loop(order: Order, wire: Wire, state: Any) -> Answer:
     """Make one attempt of a coroutine function, beside others."""
     found = _find(order.function)
-    with surroundings(order, wire) as job:
+    with surroundings(order, wire, state) as job:
         try:
             args, kwargs = found.signature.decode(order.args, order.kwargs)
             coroutine = found.func(*args, **kwargs)
@@ -460,15 +479,53 @@ def prepare(function: Function) -> Ready | Failed:
     return answer
 
 
+def lifespan_of(function: Function) -> Lifespan | None:
+    """The lifespan of the app of a function that was imported; None: there is none."""
+    engine = _find(function).engine
+    lifespan = None if engine is None else engine.part(Lifespan)
+    return lifespan if lifespan is not None and lifespan.is_declared else None
+
+
+def not_entered(function: Function, error: BaseException) -> Failed:
+    """The answer where the lifespan failed."""
+    failed = _failed(error)
+    text = f"{function.target} cannot be run in a process of its own: {failed.message}"
+    return msgspec.structs.replace(failed, message=text[:MESSAGE_MOST])
+
+
+def leave() -> NoReturn:
+    """End the process, after the lifespan was left."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(0)
+
+
+def _prepare_here(function: Function, loop: OwnLoop) -> Ready | Failed:
+    answer = prepare(function)
+    if isinstance(answer, Ready) and (lifespan := lifespan_of(function)) is not None:
+        try:
+            loop.enter(lifespan)
+        except BaseException as error:  # noqa: BLE001  # of the user's code
+            return not_entered(function, error)
+        return Ready(has_lifespan=True)
+    return answer
+
+
 def main() -> None:
     """Serve the parent until it is gone."""
-    wire = begin(Wire)
+    wire, loop = begin(Wire), OwnLoop()
     while True:
         try:
             message = wire.receive()
         except (EOFError, OSError):
             os._exit(0)
-        if isinstance(message, Function):
-            wire.send(prepare(message))
-        else:
-            wire.send(contextvars.copy_context().run(attempt, message, wire))
+        match message:
+            case Function():
+                wire.send(_prepare_here(message, loop))
+            case Order():
+                state, run = loop.lifespan.state, loop.run
+                wire.send(contextvars.copy_context().run(attempt, message, wire, state, run))
+            case Leave():
+                loop.leave()
+                leave()

@@ -18,6 +18,7 @@ from relevo.worker.executors.process_messages import (
     Apart,
     FromChild,
     Function,
+    Leave,
     Order,
     Pause,
     ToChild,
@@ -27,6 +28,10 @@ from relevo.worker.executors.process_messages import (
 
 # A program of its own and not `multiprocessing`, which would run the user's main script again in every child.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from relevo.worker.executors.{} import main; main()"
+
+
+#: Seconds for a child to leave the app's lifespan.
+LEAVE_PATIENCE = 4.0
 
 
 class Gone(Exception):
@@ -44,6 +49,8 @@ class Child:
         self.knows: set[Function] = set()
         self.is_ready = False
         self.was_killed = False
+        #: it has entered the app's lifespan
+        self.has_lifespan = False
         self._orders = 0
         self._sending = threading.Lock()
         #: the number of the order it has; 0: none yet
@@ -111,6 +118,14 @@ class Child:
             return read_answer(self._pipe.recv_bytes())
         except (EOFError, OSError, msgspec.DecodeError) as error:
             raise Gone from error
+
+    def dismiss(self) -> None:
+        """Let it leave the app's lifespan and end, if it does so soon. Only while it has nothing to do."""
+        if not self.has_lifespan or self.was_killed:
+            return
+        with suppress(OSError, subprocess.TimeoutExpired):
+            self._pipe.send_bytes(write(Leave()))
+            self._process.wait(LEAVE_PATIENCE)
 
     def kill(self) -> None:
         """Kill it and what it has started, at once."""

@@ -93,6 +93,10 @@ class Stop(Struct, frozen=True, tag=True):
     number: int
 
 
+class Leave(Struct, frozen=True, tag=True):
+    """No more orders: leave the app's lifespan and end."""
+
+
 # From the child. The first two may come late, from a thread that a job left behind: the number tells.
 class Output(Struct, frozen=True, tag=True):
     """A job printed or logged."""
@@ -111,6 +115,9 @@ class Progressed(Struct, frozen=True, tag=True):
 
 class Ready(Struct, frozen=True, tag=True):
     """The child is up, or the function was found: go on."""
+
+    #: It has entered the app's lifespan, which wants to be left.
+    has_lifespan: bool = False
 
 
 class Done(Struct, frozen=True, tag=True):
@@ -155,7 +162,7 @@ class Answered(Struct, frozen=True, tag=True):
     answer: Answer
 
 
-ToChild: TypeAlias = Function | Order | Pause | Stop
+ToChild: TypeAlias = Function | Order | Pause | Stop | Leave
 FromChild: TypeAlias = Output | Progressed | Answered | Answer
 read_apart: Callable[[bytes], Apart] = msgspec.msgpack.Decoder(Apart).decode
 read_order: Callable[[bytes], ToChild] = msgspec.msgpack.Decoder(ToChild).decode

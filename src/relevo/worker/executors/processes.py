@@ -40,7 +40,7 @@ log = logging.getLogger("relevo.worker")
 
 #: Seconds for a child to start, and to import a module: enough for the largest.
 START_PATIENCE = 120.0
-#: Seconds to wait for killed children when the pool closes. The kernel needs milliseconds.
+#: Seconds to wait for the children when the pool closes: more than LEAVE_PATIENCE. Killed ones need milliseconds.
 CLOSE_PATIENCE = 5.0
 
 
@@ -99,11 +99,13 @@ class Processes:
         return False
 
     def close(self) -> None:
-        """Kill all children, end the threads and wait for them."""
+        """Dismiss idle children that are in the app's lifespan, kill all others, and wait for the threads."""
         with self._lock:
             self._is_closed = True
+            busy = set(self._places.values())
             for child in self._children:
-                child.kill()
+                if child in busy or not child.has_lifespan:
+                    child.kill()
         for _ in self._threads:
             self._inbox.put(None)
         deadline = time.monotonic() + CLOSE_PATIENCE
@@ -124,6 +126,7 @@ class Processes:
             if ended is not None and not self._handover.put(ended):
                 break  # the loop is closed: the worker has ended
         if child is not None:
+            child.dismiss()
             self._bury(child)
 
     def _one(self, run: Run, child: Child | None) -> tuple[Child | None, Ended | None]:
@@ -182,6 +185,7 @@ class Processes:
             answer = self._listen(child, START_PATIENCE)
             if isinstance(answer, Failed):
                 return run, None, remote_failure(answer)
+            child.has_lifespan = isinstance(answer, Ready) and answer.has_lifespan
             child.knows.add(function)
         if run.settled:  # given back in the meantime
             return None

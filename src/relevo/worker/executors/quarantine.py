@@ -34,6 +34,7 @@ from relevo.worker.executors.process_messages import (
     Output,
     Pause,
     Progressed,
+    Ready,
     Stop,
 )
 from relevo.worker.executors.processes import (
@@ -134,7 +135,7 @@ class Quarantine:
         self._leave(group, run)
         self._on_end(*ended)
         if not group.size:
-            group.end()
+            group.end(is_idle=True)
         self._place_waiting()
 
     def gone(self, group: _Group, how: str, was_ended: bool) -> None:
@@ -217,11 +218,11 @@ class _Group:
         begun = [run for number, run in self._runs.items() if number in self._begun]
         return begun, [run for number, run in self._runs.items() if number not in self._begun]
 
-    def end(self) -> None:
-        """End the process with all its runs."""
+    def end(self, *, is_idle: bool = False) -> None:
+        """End the process with all its runs. One that has none (`is_idle`) leaves the app's lifespan first."""
         with self._lock:
             self._is_ended = True
-            if self._child is not None:
+            if self._child is not None and not (is_idle and self._child.has_lifespan):
                 self._child.kill()
         self._inbox.put(None)
 
@@ -285,6 +286,9 @@ class _Group:
                     self._order(child, message)
                 elif message.number in self._begun:
                     child.send(message)
+            if self._is_ended and child.has_lifespan:
+                child.dismiss()
+                child.kill()
         except Gone:
             pass  # the other thread notices, too
         except queue.Empty:
@@ -306,6 +310,7 @@ class _Group:
             if isinstance(answer, Failed):
                 self._end_run((run, None, remote_failure(answer)))
                 return
+            child.has_lifespan = isinstance(answer, Ready) and answer.has_lifespan
             child.knows.add(function)
         if run.settled:  # cancelled or handed back in the meantime
             self._end_run((run, None, ProcessDied("it was stopped before it began")))
