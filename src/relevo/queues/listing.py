@@ -48,7 +48,7 @@ def listing(
 ) -> Steps[JobPage]:
     """A page of jobs. Live ones stand in the order in which they will run, ended ones newest first.
 
-    It reads the counts of each queue and as many jobs as it returns. Jobs move meanwhile: a page may repeat or
+    It reads the counts of each queue and as many jobs as it returns. Jobs move between two pages: one may repeat or
     miss some.
     """
     check_page(0, limit)
