@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -15,6 +16,7 @@ from relevo.worker.executors.executor import Place
 from relevo.worker.executors.registry import Executors
 from relevo.worker.failure_log import FailureLog
 from relevo.worker.happened import happened_in, is_failure
+from relevo.worker.job_log import JobLog, LogJobs
 from relevo.worker.ledger import Ledger
 from relevo.worker.run import Encoded, Origin, Run, Stopped
 from relevo.worker.tracing import begin_span, end_span
@@ -29,11 +31,21 @@ class Runner:
     """
 
     def __init__(
-        self, engine: Engine, *, concurrency: int, threads: int, processes: int, on_settled: Callable[[], None]
+        self,
+        engine: Engine,
+        *,
+        concurrency: int,
+        threads: int,
+        processes: int,
+        on_settled: Callable[[], None],
+        log_jobs: LogJobs = "none",
     ) -> None:
         self._engine = engine
         self._on_settled = on_settled
-        self._executors = Executors(Place(concurrency, threads, processes, self._begin, self._ended))
+        #: None, and no step of an attempt looks at it: jobs that go well are not logged.
+        self._job_log = None if log_jobs == "none" else JobLog(log_jobs)
+        begin, ended = (self._begin, self._ended) if self._job_log is None else (self._begin_logged, self._ended_logged)
+        self._executors = Executors(Place(concurrency, threads, processes, begin, ended))
         self._telemetry = engine.telemetry
         #: claimed and not yet settled, by id and token: a job whose lease was lost may be claimed again by this worker
         self.runs: dict[tuple[Origin, str, int], Run] = {}
@@ -43,7 +55,7 @@ class Runner:
         #: newly claimed jobs are given back at once
         self.is_closing = False
         self.done = self.failed = 0
-        self.failure_log = FailureLog()
+        self.failure_log = FailureLog(_look(engine), tracebacks=log_jobs != "none")
 
     # in
     def accept(self, run: Run) -> None:
@@ -78,6 +90,18 @@ class Runner:
             run.span = begin_span(self._telemetry, run)
         if faults.ACTIVE:
             faults.at("started")
+
+    def _begin_logged(self, run: Run) -> None:
+        assert self._job_log is not None
+        self._begin(run)
+        self._job_log.started(run)
+
+    def _ended_logged(self, run: Run, result: Any, error: BaseException | None) -> None:
+        assert self._job_log is not None
+        before = self.done
+        self._ended(run, result, error)
+        if self.done > before:
+            self._job_log.done(run)
 
     # out
     def _ended(self, run: Run, result: Any, error: BaseException | None) -> None:
@@ -120,6 +144,8 @@ class Runner:
 
     def _forget(self, run: Run) -> None:
         run.settled = True
+        if run.capture.lines is not None:
+            run.capture.end()
         origin, held = run.origin, run.held
         self.runs.pop((origin, held.id, held.token), None)
         if self._newest.get((origin, held.id)) is run:
@@ -203,7 +229,15 @@ class Runner:
     def close(self) -> None:
         """End threads and processes."""
         self.failure_log.flush()
+        if self._job_log is not None:
+            self._job_log.flush()
         self._executors.close()
+
+
+def _look(engine: Engine) -> str:
+    """The command that shows a job, `{}` in the place of its id."""
+    is_given = not engine.loaded_from or "RELEVO_APP" in os.environ
+    return "relevo job {}" if is_given else f"relevo job {{}} -A {engine.loaded_from}"
 
 
 _RETURNED = Returned()
