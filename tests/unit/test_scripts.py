@@ -93,6 +93,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (push_rich(KEYS, [NewJob(ID, 100, b"{}")] * 2), 20),
     (turns.turn(KEYS, "w", LIMITS, 1, turns.Settled()), 0),
     (turns.turn(KEYS, "w", LIMITS, 1, SETTLED), 2 + 2 + 12),
+    (turns.claim(KEYS, ID, "w", 1), 0),
     (turns.renew(KEYS, [(ID, 1), (ID, 2)], 1), 4),
     (clock_steps.set_back(KEYS, 1, lease_ms=2, idle_ms=3, schedules=[clock_steps.Replanned("hourly", 4, 5)]), 3),
     (turns.abandon(KEYS, [(ID, 1)]), 2),

@@ -17,10 +17,16 @@ def add(commands: Any) -> None:
         help="run an app's jobs",
         description="Run an app's jobs until stopped. SIGTERM or Ctrl-C: finish what runs, hand the rest back; "
         "a second time: hand back at once.",
-        epilog="example: relevo worker shop.jobs:app -Q default,mail -c 50 -p 2",
+        epilog="example: relevo worker shop.jobs:app -Q default,mail:20 -c 50 -p 2",
     )
     parser.add_argument("app", nargs="?", help="module:app (or set RELEVO_APP)")
-    parser.add_argument("-Q", "--queues", default="", help="queues to serve, with commas (default: all of the app)")
+    parser.add_argument(
+        "-Q",
+        "--queues",
+        action="append",
+        default=[],
+        help="queues to serve, with commas or again; mail:20 gives it 20 slots (default: all of the app)",
+    )
     parser.add_argument("-c", "--concurrency", type=int, help="jobs at once in one process (default: 100)")
     parser.add_argument("-t", "--threads", type=int, help="threads for plain functions in one process (default: 32)")
     parser.add_argument("-p", "--processes", type=int, default=1, help="worker processes (default: 1)")
@@ -50,7 +56,10 @@ def run(args: argparse.Namespace) -> int:
     import os
     import sys
 
+    from relevo.errors import OptionError
+    from relevo.text.slots import MOST_SLOTS, queues_with_slots
     from relevo.worker.child import Order
+    from relevo.worker.division import checked_concurrency
     from relevo.worker.supervisor import Supervisor
 
     app = args.app or os.environ.get("RELEVO_APP")
@@ -68,6 +77,12 @@ def run(args: argparse.Namespace) -> int:
     if args.metrics_host is not None and args.metrics_port is None:
         print("relevo worker: --metrics-host says where, and --metrics-port is missing", file=sys.stderr)
         return 2
+    queues = tuple(name.strip() for name in ",".join(args.queues).split(",") if name.strip())
+    try:
+        checked_concurrency(queues_with_slots("-Q", queues), args.concurrency, MOST_SLOTS)
+    except OptionError as error:
+        print(f"relevo worker: {error}", file=sys.stderr)
+        return 2
     alive_file = Path(args.alive_file) if args.alive_file else None
     if alive_file is not None:
         try:
@@ -81,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     )
     order = Order(
         app=app,
-        queues=tuple(name.strip() for name in args.queues.split(",") if name.strip()),
+        queues=queues,
         concurrency=args.concurrency,
         threads=args.threads,
         burst=args.burst,

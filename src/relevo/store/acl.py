@@ -64,6 +64,7 @@ _WORKING = {
     "engine/write_logs",
     "engine/publish_events",
     "engine/change_job",
+    "engine/claim_job",
     "engine/cancel_jobs",
     "workflows/announce_members",
     "workflows/notify_dependents",

@@ -82,3 +82,16 @@ def meet() -> int:
     Order.objects.count()
     meeting.wait()
     return sum(one.connection is not None for one in connections.all(initialized_only=True))
+
+
+def mark(id: int) -> None:
+    """A plain function, called by its path (`allow`)."""
+    Order.objects.filter(pk=id).update(paid=F("paid") + 1)
+
+
+def fail(id: int) -> None:
+    raise ConnectionError(f"no order {id}")
+
+
+def mark_broken(task: str, context: dict[str, object]) -> None:
+    Order.objects.create(name=f"broken {context['argv']} {task}")
