@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
+from typing import Literal
 
 from relevo.cli.options import Subparsers, add_module, command
 from relevo.settings import load
@@ -47,6 +48,12 @@ def add(commands: Subparsers) -> None:
         "--alive-file",
         metavar="PATH",
         help="touch this file while all is well; for probes: python -m relevo.alive PATH",
+    )
+    parser.add_argument(
+        "--log-jobs",
+        action=argparse.BooleanOptionalAction,
+        help="log each job that starts and that is done, and tracebacks of dead ones; on a terminal the default, with "
+        "up to 100 lines per second",
     )
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
 
@@ -103,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
         max_jobs=args.max_jobs,
         max_memory=args.max_memory,
         log_level=args.log_level,
+        log_jobs=_log_jobs(args.log_jobs, is_terminal=sys.stderr.isatty()),
     )
     settings = load()
     supervisor = Supervisor(order, args.processes, settings, alive_file=alive_file)
@@ -114,3 +122,9 @@ def run(args: argparse.Namespace) -> int:
     with Scraped(args.metrics_host or "127.0.0.1", args.metrics_port) as scraped:
         supervisor.on_contact = scraped.know
         return supervisor.run()
+
+
+def _log_jobs(given: bool | None, *, is_terminal: bool) -> Literal["none", "some", "all"]:
+    if given is None:
+        return "some" if is_terminal else "none"
+    return "all" if given else "none"
