@@ -103,7 +103,7 @@ def test_all_jobs_that_are_due_become_ready_in_their_order(desk: Desk) -> None:
     assert desk.run(promote(desk.keys)) == 0
     assert (desk.members("ready"), desk.members("scheduled")) == ([first, second, low], [later])
     desk.advance(60_000)
-    assert desk.drain() == [first, second, low, later]
+    assert desk.drain() == [first, second, later, low]
 
 
 def test_more_jobs_than_one_call_moves_are_promoted(desk: Desk) -> None:
