@@ -70,7 +70,7 @@ class QueueManager:
         self._held: dict[str, Lease] = {}
         self.worker = _checked(worker or f"{socket.gethostname()}-{os.getpid()}")
 
-    def calculate_score(self, priority: str, timestamp: datetime | None = None) -> int:
+    def calculate_score(self, priority: str | Priority, timestamp: datetime | None = None) -> int:
         """The place of a job that is enqueued then (now: by the server's clock), as a number: the smallest is first.
 
         Within a level the older is first; a level outweighs any age.
@@ -80,12 +80,12 @@ class QueueManager:
         return level * _OF_LEVEL + ms
 
     # in
-    def enqueue(self, job_id: str, priority: str = "NORMAL") -> None:
+    def enqueue(self, job_id: str, priority: str | Priority = "NORMAL") -> None:
         """Put a job in the queue. One that waits already, or is delayed, moves to this priority, and is due now."""
         level = _level(priority)
         self._put(job_id, level, lambda job: self._make_ready(job, level))
 
-    def enqueue_delayed(self, job_id: str, scheduled_at: datetime, priority: str = "NORMAL") -> None:
+    def enqueue_delayed(self, job_id: str, scheduled_at: datetime, priority: str | Priority = "NORMAL") -> None:
         """Put a job in the queue that is due at a time, with a time zone. One that waits already gets this time."""
         level = _level(priority)
         due_ms = _ms(scheduled_at)
@@ -158,7 +158,7 @@ class QueueManager:
         self._held.pop(job_id, None)
         return lease is not None and lease.bury(reason)
 
-    def requeue(self, job_id: str, priority: str = "NORMAL", delay_ms: int = 0) -> bool:
+    def requeue(self, job_id: str, priority: str | Priority = "NORMAL", delay_ms: int = 0) -> bool:
         """Do it again after a delay, with this priority. False: its lease had ended and another worker has it.
 
         A job that nobody processes is put in the queue, as by `enqueueDelayed`.
@@ -257,7 +257,7 @@ def _retried(lease: Lease, delay: float, level: Priority) -> Steps[bool]:
     return is_ours
 
 
-def _name_of(priority: str) -> str:
+def _name_of(priority: str | Priority) -> str:
     name = priority.name if isinstance(priority, Priority) else priority
     if name not in PRIORITY_SCORES:
         near = did_you_mean(str(name), PRIORITY_SCORES)
@@ -265,7 +265,7 @@ def _name_of(priority: str) -> str:
     return name
 
 
-def _level(priority: str) -> Priority:
+def _level(priority: str | Priority) -> Priority:
     return Priority[_name_of(priority)]
 
 
