@@ -135,7 +135,7 @@ class QueueManager:
     def mark_processing(self, job_id: str, worker_id: str | None = None) -> None:
         """Note which worker has the job, since now, and begin its lease anew. Any worker may take it over.
 
-        LookupError: nobody processes it, because it was not dequeued or its lease has ended.
+        LookupError: it is not being processed: it was not dequeued, or its lease has ended.
         """
         worker = _checked(worker_id or self.worker)
         lease = self._processed(job_id)
@@ -147,7 +147,7 @@ class QueueManager:
         self._held[job_id] = lease
 
     def mark_completed(self, job_id: str) -> bool:
-        """It went well. False: nobody processes it, or its lease had ended and another worker does."""
+        """It went well. False: it is not being processed, or its lease had ended and another worker does."""
         lease = self._processed(job_id)
         self._held.pop(job_id, None)
         return lease is not None and lease.done()
@@ -161,7 +161,7 @@ class QueueManager:
     def requeue(self, job_id: str, priority: str | Priority = "NORMAL", delay_ms: int = 0) -> bool:
         """Do it again after a delay, with this priority. False: its lease had ended and another worker has it.
 
-        A job that nobody processes is put in the queue, as by `enqueueDelayed`.
+        A job that is not being processed is put in the queue, as by `enqueueDelayed`.
         """
         level, lease = _level(priority), self._processed(job_id)
         self._held.pop(job_id, None)
@@ -172,7 +172,7 @@ class QueueManager:
         return self._engine.run(_retried(lease, delay_ms / 1000, level))
 
     def _processed(self, job_id: str) -> Lease | None:
-        """The lease of a job that runs: ours, or that of whoever has it."""
+        """The lease of a job that runs: ours, or that of the worker that has it."""
         return self._held.get(job_id) or self._find(job_id, State.RUNNING, self._lease_of)
 
     def _lease_of(self, seen: Seen) -> Lease | None:
