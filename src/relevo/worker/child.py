@@ -143,7 +143,7 @@ async def work(app: Relevo, order: Order) -> int:
         worker.add_duty(MemoryDuty(worker, order.max_memory))
     if order.pulse and ledger is not None:
         worker.add_duty(Pulse(app.engine, ledger))
-    if app.engine.part(Lifespan).is_declared:  # child processes enter it, too
+    if app.engine.part(Lifespan).is_declared or app.engine.middleware:  # which child processes need, too
         app.engine.home = app.engine.home or home_of(app, order.app)
     log.info(
         "worker %s: app %s, queues %s, %d at once", worker.id, app.name, ", ".join(worker.queues), worker.concurrency

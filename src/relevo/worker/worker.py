@@ -116,6 +116,9 @@ class Worker:
         self._threads = _positive("threads", settings.threads if threads is None else threads)
         # With nothing but plain functions, what threads cannot start would only be kept from other workers.
         known = [*engine.tasks.values(), *engine.part(Bus).handlers()]
+        if engine.middleware:
+            for task in known:
+                _ = task.attempt  # refuses middleware that awaits around a plain function
         some_async = any(task.is_async for task in known) or bool(settings.allow) or not known
         self._slots = self.concurrency if some_async else min(self.concurrency, self._threads)
 
