@@ -96,9 +96,9 @@ def find_settings(directory: Path, name: str, part: Callable[[Path, Table], Tabl
                 f"{path} is not trusted: {reason}, and settings decide which server is used and what a worker runs. "
                 "Make it and its directory your own (chown), or give settings as RELEVO_* variables."
             )
-        if "allow" in table and not is_inside:
+        if (risky := next((one for one in ("allow", "imports") if one in table), None)) and not is_inside:
             raise SettingsError(
-                f"allow in {path}: the file is above the working directory, and no pyproject.toml or .git says that "
+                f"{risky} in {path}: the file is above the working directory, and no pyproject.toml or .git says that "
                 f"both belong to one project. Put the file into {directory}, or a pyproject.toml into {folder}."
             )
         return SettingsFile(path, table)

@@ -25,6 +25,7 @@ from relevo.schedules.schedule import TIMES, schedule_of
 from relevo.text import durations, names
 from relevo.text.masking import masked_url
 from relevo.text.nearest import did_you_mean
+from relevo.text.slots import queues_with_slots
 from relevo.upkeep.rules import AGES_ELSEWHERE, ages_of
 
 Read = Callable[[str, Any], Any]
@@ -57,6 +58,15 @@ def _label(name: str, given: Any) -> str:
     elif given != "":
         names.Address(**{"prefix": "", "env": "", "service": "app", name: given})
     return str(given)
+
+
+def _queues(name: str, given: Any) -> tuple[str, ...]:
+    found = _parts(given)
+    if not isinstance(found, list | tuple):
+        raise OptionError(f'{name}: a list of queues is needed, such as ["default", "mail:20"], found {given!r:.80}.')
+    for queue in queues_with_slots(name, found):
+        names.queue_address("", "", "app", queue)
+    return tuple(found)
 
 
 def _duration(name: str, given: Any, *, least: float) -> float:
@@ -115,6 +125,17 @@ def _modules(name: str, given: Any) -> tuple[str, ...]:
     for module in found:
         if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
             raise OptionError(f'{name}: a module such as "shop.mails" is needed, found {module!r}.')
+    return tuple(found)
+
+
+def _imports(name: str, given: Any) -> tuple[str, ...]:
+    found = _parts(given)
+    if not isinstance(found, list | tuple):
+        raise OptionError(f'{name}: a list of modules is needed, such as ["shop.mails", "shop.*"], found {given!r}.')
+    for module in found:
+        first, *rest = module.split(".") if isinstance(module, str) else [""]
+        if not first.isidentifier() or not all(part.isidentifier() or part == "*" for part in rest):
+            raise OptionError(f'{name}: a module such as "shop.mails", or "shop.*", is needed, found {module!r}.')
     return tuple(found)
 
 
@@ -253,6 +274,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # The queue of tasks that name none.
     queue: Annotated[str, _label] = "default"
 
+    # Queues that workers serve, each with a number of slots if it is to have so many: "mail:20". None: all of the app.
+    queues: Annotated[tuple[str, ...], _queues] = ()
+
     # Seconds a worker's claim lasts without a sign of life. A killed worker's job must run again within 15,
     # which leaves 3 to notice it.
     lease: Annotated[float, _SPAN] = 12.0
@@ -380,6 +404,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Modules whose plain functions may be enqueued. None by default: a forged job must find nothing to call.
     allow: Annotated[tuple[str, ...], _modules] = ()
 
+    # Modules with tasks, besides that of the app, imported by workers and by commands that import the app:
+    # "shop.mails", or "shop.*" for all modules of a package. None by default: importing a module runs it.
+    imports: Annotated[tuple[str, ...], _imports] = ()
+
     def __post_init__(self) -> None:
         for name, read in _readers().items():
             value = _value(name, getattr(self, name), "Settings(...)", read)
@@ -463,6 +491,8 @@ def restored_environment() -> Iterator[None]:
 _MISPLACED = {
     **{name: f"`{name}` under [health_limits]" for name in NAMES},
     **{name: f"`{ours}` under [health_limits]" for name, ours in ELSEWHERE.items()},
+    "include": '`imports = ["shop.mails"]`',
+    "import_paths": '`imports = ["shop.mails"]`',
     "health_thresholds": "[health_limits]",
     "health_check_enabled": "`health`",
     "health_check_interval": "`health_every`",
@@ -527,7 +557,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
                 raise SettingsError(f"unknown environment variable {variable!r}{_in_capitals(meant)}")
 
 
-#: Read where they are used: by the embedded server, the command line, the tests.
+#: Read where they are used: by the embedded server, the command line, the tests. Kubernetes sets the last one.
 _OF_OTHERS = (
     "RELEVO_SERVER_BIN",
     "RELEVO_APP",
@@ -535,6 +565,7 @@ _OF_OTHERS = (
     "RELEVO_CHAOS",
     "RELEVO_TEST_SERVER",
     "RELEVO_TEST_URL",
+    "RELEVO_PORT",
 )
 
 

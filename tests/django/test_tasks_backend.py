@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.test import override_settings
 from django.utils import timezone
@@ -178,6 +179,62 @@ class TestFailure:
         result.refresh()
         assert (result.status, result.errors[0].exception_class) == (FAILED, TypeError)
 
+    def test_error_around_an_error_is_told_as_it_was_raised(self, shop: SiteApp) -> None:
+        result = tasks.fail_inside_out.enqueue()
+        drained(shop)
+        result.refresh()
+        assert (result.status, result.errors[0].exception_class) == (FAILED, ValueError)
+        assert result.errors[0].traceback.rstrip().endswith("ValueError: no")
+        assert 'ValueError(ValueError("no"))' in result.errors[0].traceback
+
+    def test_keyboard_interrupt_in_a_task_is_a_failure_of_the_task(self, shop: SiteApp) -> None:
+        result = tasks.interrupt.enqueue()
+        after = tasks.add.enqueue(1)
+        drained(shop)
+        result.refresh()
+        after.refresh()
+        assert (result.status, after.status) == (FAILED, SUCCESSFUL)
+        assert result.errors[0].exception_class is KeyboardInterrupt
+
+
+class TestQueues:
+    def test_task_waits_for_a_worker_of_its_queue(self, shop: SiteApp) -> None:
+        result = tasks.send.enqueue("ana")
+        drained(shop, queues=["default"])
+        result.refresh()
+        assert (result.status, result.attempts) == (READY, 0)
+        drained(shop, queues=["mails"])
+        result.refresh()
+        assert result.status == SUCCESSFUL
+
+    def test_queues_are_apart(self, shop: SiteApp) -> None:
+        here, there = tasks.add.enqueue(1), tasks.add.using(queue_name="mails").enqueue(1)
+        found = {name: [row.id for row in shop.queue(name).jobs()] for name in ("default", "mails")}
+        assert found == {"default": [here.id], "mails": [there.id]}
+
+    def test_time_that_has_passed_does_not_come_before_the_priority(self, shop: SiteApp) -> None:
+        now = timezone.now()
+        tasks.echo.using(priority=2).enqueue("low")
+        tasks.echo.using(priority=20, run_after=now - timedelta(hours=2)).enqueue("old")
+        tasks.echo.using(priority=10).enqueue("middle")
+        tasks.echo.using(priority=100, run_after=now + timedelta(hours=2)).enqueue("later")
+        names = [shop.job(row.id).info().args[0] for row in shop.queue().jobs()]
+        assert names == ["old", "middle", "low"]
+
+    def test_task_is_checked_again_when_it_is_enqueued(self, shop: SiteApp) -> None:
+        elsewhere = {"default": {"BACKEND": "relevo.django.Backend", "QUEUES": ["elsewhere"]}}
+        with override_settings(TASKS=elsewhere):
+            made = tasks.add.using(queue_name="elsewhere")
+        with pytest.raises(InvalidTask, match="Queue 'elsewhere' is not valid"):
+            made.enqueue(1)
+
+    async def test_task_is_checked_again_when_it_is_enqueued_in_async_code(self, shop: SiteApp) -> None:
+        elsewhere = {"default": {"BACKEND": "relevo.django.Backend", "QUEUES": ["elsewhere"]}}
+        with override_settings(TASKS=elsewhere):
+            made = tasks.add.using(queue_name="elsewhere")
+        with pytest.raises(InvalidTask, match="Queue 'elsewhere' is not valid"):
+            await made.aenqueue(1)
+
 
 class TestRetries:
     def test_options_below_the_decorator_work_on_every_django(self, shop: SiteApp) -> None:
@@ -249,6 +306,19 @@ class TestResults:
     def test_result_that_is_fetched_equals_the_one_that_was_enqueued(self, shop: SiteApp) -> None:
         result = tasks.send.enqueue("ana")
         assert tasks.send.get_result(result.id) == result
+
+    def test_result_changes_only_when_it_is_refreshed(self, shop: SiteApp) -> None:
+        result = tasks.add.enqueue(1)
+        drained(shop)
+        assert (result.status, result.is_finished, result.attempts, result.started_at) == (READY, False, 0, None)
+        async_to_sync(result.arefresh)()
+        assert (result.status, result.is_finished, result.return_value) == (SUCCESSFUL, True, 1)
+
+    async def test_unknown_id_in_async_code(self, shop: SiteApp) -> None:
+        for id in ("123", "1b6a4c5e-2f7d-4a8e-9c3b-0d1e2f3a4b5c"):
+            with pytest.raises(TaskResultDoesNotExist):
+                await task_backends["default"].aget_result(id)
+        await shop.aclose()
 
     def test_unknown_id(self, shop: SiteApp) -> None:
         for id in ("missing", "0" * 20, ""):

@@ -222,5 +222,24 @@ def test_many_jobs_replace_each_other_in_order(app: Relevo, ran: list[Any]) -> N
 def test_replace_without_a_name_is_refused(app: Relevo, ran: list[Any]) -> None:
     with pytest.raises(OptionError, match="on_conflict='replace' needs a name"):
         app.tasks["note"].using(on_conflict="replace")
-    with pytest.raises(OptionError, match="'keep' or 'replace'"):
+    with pytest.raises(OptionError, match="'keep', 'replace' or 'add'"):
         app.tasks["note"].using(name="n", on_conflict="fail")
+
+
+def test_a_job_is_added_where_its_name_is_taken(app: Relevo, ran: list[Any]) -> None:
+    """The name stays with the first one, and is free when that has ended."""
+    first, second = (note(app, word, name="n", on_conflict="add") for word in ("first", "second"))
+    assert (first.created, second.created, first == second) == (True, True, False)
+    assert (second.info().name, note(app, "third", name="n")) == ("n", first)
+    many = app.tasks["note"].using(name="n", on_conflict="add").enqueue_many([(("fourth",), {}), (("fifth",), {})])
+    assert len({first, second, *many}) == 4
+    drained(app)
+    assert ran == ["first", "second", "fourth", "fifth"]
+    assert note(app, "sixth", name="n").created
+    drained(app)
+
+
+def test_add_needs_a_name_that_is_held_until_the_job_is_done(app: Relevo, ran: list[Any]) -> None:
+    for options in ({}, {"unique": True}, {"name": "n", "unique": "1h"}, {"name": "n", "unique": False}):
+        with pytest.raises(OptionError, match="on_conflict='add' needs a name="):
+            app.tasks["note"].using(on_conflict="add", **options)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -17,7 +20,7 @@ import pytest
 
 import relevo
 from relevo import Backoff, Relevo, compat
-from relevo.compat import Enqueue, EnqueueOrGet, QueuedTask, ifdb
+from relevo.compat import Enqueue, EnqueueOrGet, QueuedTask, current, failure_handlers
 from relevo.engine.settle import Failure
 from relevo.errors import ConfigurationError, OptionError, PayloadError, TargetError, UnknownJob
 from relevo.testing import TestKit, bind
@@ -73,6 +76,16 @@ def RecodeGame(game_url_id):
     calls.append(("RecodeGame", game_url_id))
 
 
+asked = []
+
+
+def FailOnce(id):
+    print(f"asked {id}")
+    asked.append(id)
+    if len(asked) == 1:
+        raise ConnectionError("not yet")
+
+
 def AskForItself():
     from core.taskqueue import EnqueueOrGet
 
@@ -114,6 +127,13 @@ def Slow(folder):
     while not Path(folder, "go").exists():
         time.sleep(0.01)
     Path(folder, "ended").touch()
+
+
+def Alone(file):
+    with open(file, "a") as notes:
+        print("in", file=notes, flush=True)
+        time.sleep(0.01)
+        print("out", file=notes, flush=True)
 """,
 }
 
@@ -171,7 +191,7 @@ def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
 @pytest.fixture
 def kit(project: Project, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestKit]:
     """The functions of compat on an app of the test's own, whose worker may run the project's tasks."""
-    monkeypatch.setattr(ifdb, "_current", ifdb._Current())
+    monkeypatch.setattr(current, "_current", current._Current())
     app = compat.configure(Relevo("ifdb", url=server.url, allow=["games.tasks"]))
     with bind(app, url=server.url) as kit:
         yield kit
@@ -219,6 +239,100 @@ def test_task_has_its_state_and_its_log(project: Project, kit: TestKit) -> None:
     assert "ConnectionError: no file 404" in failing.log
 
 
+def test_what_enqueue_returns_is_the_id_of_the_task(project: Project, kit: TestKit) -> None:
+    task: QueuedTask = Enqueue(project.uploads.CloneFile, 7, name="CloneUrl(7)")
+    assert issubclass(QueuedTask, str)
+    assert task == task.id == str(task) == EnqueueOrGet(project.uploads.CloneFile, 7, name="CloneUrl(7)")
+    assert (json.loads(json.dumps({"task": task})), f"{task}", {task.id: 1}[task]) == ({"task": task.id}, task.id, 1)
+    for again in (pickle.loads(pickle.dumps(task)), copy.deepcopy(task)):
+        assert (type(again), again, again.name, again.status) == (QueuedTask, task, "CloneUrl(7)", "ready")
+    after = Enqueue(project.uploads.CloneFile, task, dependency=again)
+    assert after.job.info().args == [task.id], "as an argument, too, it is its id"
+    cron = Enqueue(project.uploads.CloneFile, 7, name="Clone", cron="@daily")
+    assert (json.dumps(cron), pickle.loads(pickle.dumps(cron)).status, cron.schedule.name) == (
+        '"Clone"', "scheduled", "Clone",
+    )  # fmt: skip
+
+
+def test_done_task_keeps_what_the_admin_shows(project: Project, kit: TestKit) -> None:
+    """Its name, parameters, priority, history and log."""
+    uploads = project.uploads
+    task = Enqueue(uploads.FailOnce, 7, name="FailOnce(7)", priority=5)
+    drain_all(kit)
+    info = task.job.info()
+    assert (info.state, info.name, info.args, info.priority) == ("done", "FailOnce(7)", [7], 5)
+    assert [one.error for one in info.attempts] == ["ConnectionError"]
+    assert "asked 7" in task.log
+
+
+def test_task_may_run_for_hours(project: Project, kit: TestKit) -> None:
+    task = Enqueue(project.uploads.CloneFile, 7)
+    [lease] = kit.app.queue().take(1)
+    week = 7 * 86_400
+    assert (lease._envelope.timeout, lease._envelope.result_ttl) == (6 * 3600, week), "IFDB cleans up after seven days"
+    compat.configure(kit.app, timeout=None, keep="1h")
+    Enqueue(project.uploads.CloneFile, 8)
+    [other] = kit.app.queue().take(1)
+    assert (other._envelope.timeout, other._envelope.result_ttl) == (0, 3600)
+    assert lease.done() and other.done()
+    assert task.success
+
+
+def test_loop_of_ones_own_takes_and_executes_tasks(project: Project, kit: TestKit) -> None:
+    uploads = project.uploads
+    later = Enqueue(uploads.CloneFile, 1, scheduled_time=datetime.now(UTC) + timedelta(hours=2))
+    broken = Enqueue(uploads.CloneFile, 404, name="CloneUrl(404)", priority=7, retries=1, onfail=uploads.MarkBroken)
+    good = Enqueue(uploads.CloneFile, 2)
+    child = Enqueue(uploads.RecodeGame, 2, dependency=good)
+    task = compat.get_next_task()
+    assert task is not None
+    assert {name: task[name] for name in ("id", "name", "module", "function", "args", "kwargs", "priority")} == {
+        "id": broken, "name": "CloneUrl(404)", "module": "games.tasks.uploads", "function": "CloneFile",
+        "args": [404], "kwargs": {}, "priority": 7,
+    }  # fmt: skip
+    assert (task["retries_left"], task["onfail_function"], task["scheduled_time"]) == (1, "MarkBroken", None)
+    json.dumps(task)
+    assert compat.execute_task(task) is False
+    assert (broken.status, uploads.broken) == ("scheduled", []), "it is tried again"
+    done: list[tuple[str, bool]] = []
+    while (task := compat.get_next_task()) is not None:
+        done.append((task["id"], compat.task_queue.execute_task(task)))
+    assert done == [(good, True), (child, True)]
+    assert (good.success, good.log) == (True, "downloading 2\n")
+    kit.clock.move("1h")
+    while (task := compat.task_queue.get_next_task()) is not None:
+        done.append((task["name"], compat.execute_task(task)))
+    assert done[2:] == [("CloneUrl(404)", False), ("relevo.compat.on_failure", True)]
+    assert [(one[0], one[1]) for one in uploads.broken] == [("dead", broken)]
+    assert "ConnectionError: no file 404" in broken.log
+    assert later.pending
+
+
+def test_loop_of_ones_own_queues_cron_tasks(project: Project, kit: TestKit) -> None:
+    compat.task_queue.enqueue(project.uploads.CloneFile, 8, name="FetchFeeds", cron="*/30 * * * *", priority=75)
+    assert compat.get_next_task() is None
+    kit.clock.move("30m")
+    task = compat.get_next_task()
+    assert task is not None
+    assert (task["priority"], compat.execute_task(task)) == (75, True)
+    assert project.uploads.calls == [("CloneFile", 8)]
+
+
+def test_task_that_lost_its_lease_does_not_count(project: Project, kit: TestKit) -> None:
+    """And one that may not run here is given up."""
+    task = Enqueue(project.uploads.CloneFile, 1)
+    taken = compat.get_next_task()
+    kit.clock.move("1h")
+    kit.drain()
+    assert taken is not None and task.success
+    assert compat.execute_task(taken) is False
+    monkey = kit.app.engine.function(project.strange.Anything, trusted=True).enqueue()
+    taken = compat.get_next_task()
+    assert taken is not None
+    assert compat.execute_task(taken) is False
+    assert (monkey.info().state, project.strange.called) == ("dead", [])
+
+
 def test_onfail_gets_the_task_and_the_context_after_the_last_retry(project: Project, kit: TestKit) -> None:
     """Also if the handler fails at first."""
     project.uploads.moods["handler"] = "ill"
@@ -252,7 +366,7 @@ def test_a_forged_handler_is_not_called(project: Project, kit: TestKit) -> None:
     """Neither from a module that is not allowed, nor what an allowed one imported from there."""
     for path in ("strange:Anything", "games.tasks.uploads:Anything", "os:system", ""):
         forged = Failure("0" * 20, "x", "default", "reason", tags=(f"onfail:{path}",))
-        job = kit.app.tasks[ifdb.HANDLER].enqueue(forged)
+        job = kit.app.tasks[failure_handlers.HANDLER].enqueue(forged)
         assert kit.drain().dead == (job.id,), path
         assert job.info().attempts[-1].error == "relevo.errors.TargetError"
     assert project.strange.called == []
@@ -409,7 +523,7 @@ def test_a_process_that_only_enqueues_needs_no_list_of_modules(
     project: Project, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker's list decides what runs."""
-    monkeypatch.setattr(ifdb, "_current", ifdb._Current())
+    monkeypatch.setattr(current, "_current", current._Current())
     app = compat.configure(Relevo("ifdb", url=server.url))
     with pytest.raises(ConfigurationError, match="found also url"):
         compat.configure(app, url="redis://x")
@@ -440,10 +554,20 @@ def test_tasks_of_an_app_can_be_enqueued_too(project: Project, kit: TestKit) -> 
         del kit.app.tasks["greet"]
 
 
-def test_the_worker_runs_tasks_in_its_process_and_stops_gracefully(
-    project: Project, server: Server, tmp_path: Path
-) -> None:
-    """Settings from the environment, SIGUSR1 harmless, SIGTERM lets the task end"""
+class Process(NamedTuple):
+    """`Worker()` in a process of its own, and a way to enqueue there."""
+
+    worker: subprocess.Popen[str]
+    environ: dict[str, str]
+
+    def enqueue(self, code: str, *argv: object) -> None:
+        words = [sys.executable, "-c", f"import sys\nfrom core.taskqueue import Enqueue\n{code}", *map(str, argv)]
+        subprocess.run(words, env=self.environ, check=True, timeout=PATIENCE)
+
+
+@pytest.fixture
+def process(project: Project, server: Server, tmp_path: Path) -> Iterator[Process]:
+    """Settings come from the environment."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("RELEVO_")}
     environ |= {
         "PYTHONPATH": os.pathsep.join([str(SOURCES), str(project.folder)]),
@@ -451,24 +575,46 @@ def test_the_worker_runs_tasks_in_its_process_and_stops_gracefully(
         "RELEVO_PREFIX": f"compat-{tmp_path.name}",
         "RELEVO_ALLOW": "games.tasks",
     }
-    imports = "from core.taskqueue import Enqueue; from games.tasks.slow import Slow; import sys; "
-    enqueue = [sys.executable, "-c", imports + "Enqueue(Slow, sys.argv[1])", str(tmp_path)]
     run = [sys.executable, "worker.py"]
     worker = subprocess.Popen(run, cwd=project.folder, env=environ, stdout=subprocess.PIPE, text=True)
     try:
-        subprocess.run(enqueue, env=environ, check=True, timeout=PATIENCE)
-        eventually((tmp_path / "began").exists)
-        worker.send_signal(signal.SIGUSR1)
-        worker.send_signal(signal.SIGTERM)
-        assert worker.stdout
-        stopping = next(line for line in worker.stdout if "stop" in line)
-        assert "stopped" not in stopping
-        (tmp_path / "go").touch()
-        output, _ = worker.communicate(timeout=PATIENCE)
-        assert worker.returncode == 0
-        assert output.endswith("stopped\n")
-        assert (tmp_path / "ended").exists()
+        yield Process(worker, environ)
     finally:
         worker.kill()
+        worker.communicate()
         for key in server.command("KEYS", f"*compat-{tmp_path.name}*"):
             server.command("DEL", key)
+
+
+def test_the_worker_runs_tasks_in_its_process_and_stops_gracefully(process: Process, tmp_path: Path) -> None:
+    """SIGUSR1 is harmless, SIGTERM lets the task end."""
+    process.enqueue("from games.tasks.slow import Slow; Enqueue(Slow, sys.argv[1])", tmp_path)
+    worker = process.worker
+    eventually((tmp_path / "began").exists)
+    worker.send_signal(signal.SIGUSR1)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.stdout
+    stopping = next(line for line in worker.stdout if "stop" in line)
+    assert "stopped" not in stopping
+    (tmp_path / "go").touch()
+    output, _ = worker.communicate(timeout=PATIENCE)
+    assert worker.returncode == 0
+    assert output.endswith("stopped\n")
+    assert (tmp_path / "ended").exists()
+
+
+def test_the_worker_runs_one_task_at_a_time_and_logs_each(process: Process, tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    process.enqueue(
+        "from games.tasks.slow import Alone\n"
+        "for n in range(20): Enqueue(Alone, sys.argv[1], name=f'Alone({n})', priority=50)",
+        file,
+    )
+    eventually(lambda: file.exists() and file.read_text().count("out") == 20)
+    process.worker.send_signal(signal.SIGTERM)
+    output, _ = process.worker.communicate(timeout=PATIENCE)
+    assert file.read_text() == "in\nout\n" * 20
+    lines = [line for line in output.splitlines() if " is done in " in line]
+    assert len(lines) == 20
+    assert "games.tasks.slow:Alone " in lines[0] and "(Alone(0)) is done in 0." in lines[0]
+    assert "attempt 1, priority 50, made " in lines[0]

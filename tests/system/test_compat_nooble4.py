@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from relevo import Relevo
-from relevo.compat import DomainAction, DomainQueueManager, clean_task_queues, configure, ifdb
+from relevo.compat import DomainAction, DomainQueueManager, clean_task_queues, configure, current
 from relevo.errors import OptionError
 from tests.working import drain
 
@@ -54,6 +54,50 @@ async def test_the_tier_is_that_of_the_tenant_unless_another_is_given(bus: Relev
         await manager.enqueue_action("embedding", action(4, tier="enterprize"))
 
 
+async def test_action_of_another_task_or_tier_is_neither_given_nor_removed(
+    bus: Relevo, manager: DomainQueueManager
+) -> None:
+    for n, tier in enumerate(["enterprise", "professional", "enterprise", ""]):
+        await manager.enqueue_action("embedding", action(n, tier=tier))
+    assert await manager.dequeue_action("embedding", "enterprise", "task_1") is None
+    assert await manager.dequeue_action("embedding", "enterprise", "task_9") is None
+    assert await manager.dequeue_action("embedding", "advance") is None
+    assert (await bus.queue("embedding:actions").astats()).ready == 4
+    taken = [
+        await manager.dequeue_action("embedding", "professional", "task_1"),
+        await manager.dequeue_action("embedding", task_id="task_3"),
+        await manager.dequeue_action("embedding", "enterprise"),
+        await manager.dequeue_action("embedding", "enterprise", "task_2"),
+    ]
+    assert [one and one["task_id"] for one in taken] == ["task_1", "task_3", "task_0", "task_2"]
+    assert (await bus.queue("embedding:actions").astats()).living == 0
+    assert await manager.dequeue_action("embedding", "enterprise", "task_2") is None
+
+
+async def test_action_of_a_task_is_found_behind_thousands_of_others_and_by_one_consumer_only(
+    bus: Relevo, manager: DomainQueueManager
+) -> None:
+    for n in range(250):
+        await manager.enqueue_action("embedding", action(n, tier="free"))
+    await manager.enqueue_action("embedding", action(250, tier="enterprise"))
+    taken = await asyncio.gather(*(manager.dequeue_action("embedding", "enterprise") for _ in range(8)))
+    assert [one["task_id"] for one in taken if one] == ["task_250"]
+    taken = await asyncio.gather(*(manager.dequeue_action("embedding", task_id="task_249") for _ in range(8)))
+    assert [one["task_id"] for one in taken if one] == ["task_249"]
+    assert (await bus.queue("embedding:actions").astats()).ready == 249
+    await bus.queue("embedding:actions").aclear()
+
+
+async def test_action_whose_data_stands_beside_its_body_is_given_whole(
+    bus: Relevo, manager: DomainQueueManager
+) -> None:
+    text = "x" * 300_000
+    await manager.enqueue_action("embedding", DomainAction(action_type="generate", task_id="t", data={"text": text}))
+    taken = await manager.dequeue_action("embedding", task_id="t")
+    assert taken is not None
+    assert taken["data"] == {"text": text}
+
+
 async def test_cleanup_removes_only_what_is_not_in_use(bus: Relevo, manager: DomainQueueManager) -> None:
     """0 when there is nothing."""
 
@@ -73,7 +117,7 @@ async def test_cleanup_removes_only_what_is_not_in_use(bus: Relevo, manager: Dom
 
 
 def test_the_function_uses_the_app_that_was_configured(bus: Relevo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ifdb, "_current", ifdb._Current())
+    monkeypatch.setattr(current, "_current", current._Current())
     configure(bus)
     manager = DomainQueueManager()
 

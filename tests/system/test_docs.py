@@ -195,6 +195,29 @@ def test_script_prints_what_the_page_shows_beside_a_worker(
     assert (done.stdout, done.stderr) == (example.output, "")
 
 
+def test_first_project_of_the_readme_runs(surroundings: str, server: Server, tmp_path: Path) -> None:
+    text = section("README.md", "Your first project")
+    files = re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    for path, content in files:
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(content)
+    variables = environment(server.url, RELEVO_PREFIX=surroundings)
+    log = tmp_path / "worker.log"
+    with log.open("w") as file:
+        worker = subprocess.Popen(command("worker", "shop.jobs:app"), env=variables, cwd=tmp_path, stderr=file)
+    try:
+        words = [sys.executable, files[-1][0]]
+        done = subprocess.run(words, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    finally:
+        worker.terminate()
+        assert worker.wait(PATIENCE) == 0
+    shown = _OUTPUT.search(text)
+    assert shown and (done.stdout, done.stderr) == (shown["text"], "")
+    listed = [line.partition("relevo.worker: ")[2] for line in log.read_text().splitlines()[:3]]
+    assert all(f"relevo.worker: {line}\n" in text for line in listed[1:])
+    assert re.fullmatch(r"worker \w+: app shop in \w+, settings from \S+relevo.toml, server .*", listed[0])
+
+
 def script(example: Example, variables: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, example.how]
     return subprocess.run(words, env=variables, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
@@ -297,7 +320,7 @@ def test_every_option_of_the_worker_command_is_documented() -> None:
     parser = argparse.ArgumentParser()
     worker_command.add(subparsers := parser.add_subparsers())
     actions = subparsers.choices["worker"]._actions
-    true = {action.option_strings[-1] if action.option_strings else action.dest for action in actions} - {"--help"}
+    true = {action.option_strings[-1] if action.option_strings else action.metavar for action in actions} - {"--help"}
     table = rows((ROOT / "docs/workers.md").read_text("utf-8").partition("Exit codes")[0])
     assert {re.findall("`([^`]+)`", row[0])[-1] for row in table} == true
 

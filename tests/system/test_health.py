@@ -278,6 +278,10 @@ async def test_nothing_is_kept_unless_health_is_on(app: Relevo) -> None:
 
 async def test_a_worker_looks_by_itself(app_factory: AppFactory) -> None:
     app = app_factory(health=True, health_every="1s")
+
+    @app.task
+    async def nothing() -> None: ...
+
     async with working(app):
 
         def well() -> Health | None:  # after two seconds without a look it is unknown again

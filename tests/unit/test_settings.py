@@ -117,6 +117,7 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "pool": ("2", 2),
         "grace": ("0s", 0.0),
         "max_payload": ("512KiB", 524_288),
+        "queues": ("default:80, mail", ("default:80", "mail")),
         "result_ttl": ("1h30m", 5400.0),
         "failure_ttl": ("168h", 604_800.0),
         "dead_max": ("5", 5),
@@ -152,6 +153,7 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "purge_every": ("30m", 1800.0),
         "purge_ages": ('{"ready": "6h"}', {"ready": "6h"}),
         "allow": ("shop.mails, shop.bills", ("shop.mails", "shop.bills")),
+        "imports": ("shop.mails, shop.*", ("shop.mails", "shop.*")),
     }
     assert set(given) == set(Settings.__struct_fields__)
     found = load(directory=tmp_path, environ={f"RELEVO_{name.upper()}": text for name, (text, _) in given.items()})
@@ -410,3 +412,23 @@ def test_a_setting_inside_a_table_is_refused_with_its_place(tmp_path: Path, tabl
     """In TOML, what stands below the head of a table belongs to it."""
     path = relevo_toml(tmp_path, f"[{table}]\n{line}\n")
     assert refusal(tmp_path) == f"unknown name {line.split()[0]!r} under [{table}] in {path}: {right}"
+
+
+def test_modules_to_import_are_names_with_stars(tmp_path: Path) -> None:
+    relevo_toml(tmp_path, 'imports = ["shop.mails", "shop.*", "shop.*.tasks"]\n')
+    assert load(directory=tmp_path, environ={}).imports == ("shop.mails", "shop.*", "shop.*.tasks")
+    assert load(directory=tmp_path, environ={"RELEVO_IMPORTS": "shop.mails, shop.*"}).imports == (
+        "shop.mails",
+        "shop.*",
+    )
+
+
+@pytest.mark.parametrize("wrong", ["*", "*.tasks", "shop/mails.py", "shop.", "", ".mails", "shop.m*", 7])
+def test_what_is_no_module_to_import_is_refused(tmp_path: Path, wrong: Any) -> None:
+    assert 'a module such as "shop.mails", or "shop.*", is needed' in refusal(tmp_path, arguments={"imports": [wrong]})
+
+
+def test_modules_to_import_count_in_the_project_only(tmp_path: Path) -> None:
+    relevo_toml(tmp_path, 'imports = ["evil"]\n')
+    (tmp_path / "deep").mkdir()
+    assert "imports in " in refusal(tmp_path / "deep")

@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import traceback
 
 from relevo.app import Relevo
 from relevo.cli.exits import Exit
-from relevo.errors import ConfigurationError, EmbeddedServerError, RelevoError, SettingsError
+from relevo.errors import ConfigurationError, EmbeddedServerError, SettingsError
 from relevo.settings import data_directory
 from relevo.text.masking import masked_url
 
@@ -51,22 +50,7 @@ def load(spec: str) -> Relevo:
     if module.endswith(".py") or "/" in module:
         likely = module.removesuffix(".py").strip("./").replace("/", ".")
         raise ConfigurationError(f"{spec!r} names a file, a module is needed: {likely}:{attribute or 'app'}?")
-    try:
-        return load_app(spec)
-    except RelevoError:
-        raise
-    except Exception as error:  # the app's code may raise anything
-        raise _broken(module, error) from error
-
-
-def _broken(module: str, error: Exception) -> ConfigurationError:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    what, file, line = str(error), frame.filename, frame.lineno
-    if isinstance(error, SyntaxError) and error.filename:
-        what, file, line = error.msg, error.filename, error.lineno
-    return ConfigurationError(
-        f"module {module!r} cannot be imported: {type(error).__name__}: {what} ({file}, line {line})"
-    )
+    return load_app(spec)
 
 
 def _without_secrets(url: str | None) -> str | None:

@@ -1,6 +1,18 @@
 """Names of other systems on relevo: IFDB's task queue (`Enqueue`, `Worker`), and nooble4's `DomainQueueManager`."""
 
-from relevo.compat.ifdb import CronTask, Enqueue, EnqueueOrGet, QueuedTask, Worker, allow, configure, current_app
+from relevo.compat.current import allow, configure, current_app
+from relevo.compat.ifdb import (
+    CronTask,
+    Enqueue,
+    EnqueueOrGet,
+    QueuedTask,
+    RedisTaskQueue,
+    TakenTask,
+    Worker,
+    execute_task,
+    get_next_task,
+    task_queue,
+)
 from relevo.compat.nooble4 import DomainAction, DomainQueueManager, clean_task_queues
 
 __all__ = [
@@ -10,9 +22,14 @@ __all__ = [
     "Enqueue",
     "EnqueueOrGet",
     "QueuedTask",
+    "RedisTaskQueue",
+    "TakenTask",
     "Worker",
     "allow",
     "clean_task_queues",
     "configure",
     "current_app",
+    "execute_task",
+    "get_next_task",
+    "task_queue",
 ]

@@ -72,6 +72,11 @@ class SiteTask(Task[P, R]):
 
     delay = enqueue
 
+    @property
+    def is_postponed(self) -> bool:
+        """Whether a job that is enqueued now is sent when a transaction commits."""
+        return transaction_of(self.on_commit) is not None
+
     def postpones(self, plan: Plan[Any]) -> bool:
         """Whether a workflow that begins with this task waits for the open transaction."""
         connection = transaction_of(self.on_commit)

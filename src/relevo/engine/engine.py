@@ -80,6 +80,8 @@ class Engine:
         #: `module:attribute` of the app, loaded by child processes of a worker before a task's module; '': they find a
         #: task in its module.
         self.home = ""
+        #: `module:attribute` by which a command imported the app; '': a program made it.
+        self.loaded_from = ""
         #: The class of its tasks.
         self.task_class: type[Task[..., Any]] = Task
         #: Finds the handler of a message by its queue and type. Set by the bus.
@@ -90,6 +92,8 @@ class Engine:
         self.entity_of: Callable[[str, Record], GivenUp | None] = lambda _id, _record: None
         #: Names the queues of the services that this program declares, for a worker. Set by the bus.
         self.service_queues: Callable[[str], list[str]] = lambda _worker: []
+        #: Whether workers log a line about each job that went well, as they do about those that did not.
+        self.logs_done = False
         #: Each gives the duties of a feature for a worker. Filled by the app.
         self.duties: list[GivesDuties] = []
         #: Each gives the outcome observer of a feature for a queue of a worker. Filled by the app.

@@ -104,6 +104,11 @@ def story_of(text: bytes) -> Story:
         return Story()
 
 
+def holder(queue: QueueKeys, name: str) -> Call[str]:
+    """The id of the job that holds this name, which may have ended; '': none."""
+    return Call([b"HGET", queue.key("names"), name], lambda reply: reply.decode() if reply else "")
+
+
 def attach(queue: QueueKeys, id: str, inbox: bytes) -> Call[Record | bool | None]:
     """The record of a job that has ended; True: the inbox will be notified; None: there is no such job."""
     script = queue.script("engine/wait_for_end")

@@ -24,7 +24,7 @@ LAST_YEAR = 2200
 ExecutorName = Literal["auto", "loop", "thread", "process"]
 Errors = tuple[type[BaseException], ...]
 Unique = Literal["", "no", "queued", "until_done"] | float
-OnConflict = Literal["keep", "replace"]
+OnConflict = Literal["keep", "replace", "add"]
 WhenItFails = Literal["cancel", "run", "wait"]
 
 
@@ -91,7 +91,8 @@ class Options(Struct, frozen=True, kw_only=True):
     #: How long the name (default: task and arguments) is held: "queued" until it starts, "until_done", or seconds.
     #: If unset, a name is held until the job is done; False: the name is only a label.
     unique: Unique = ""
-    #: What happens if the name is taken by a job that has not started: "keep" it, or "replace" it by the new one.
+    #: What happens if the name is taken: "keep" the job that has it, "replace" it by the new one if it has not started,
+    #: or "add" the new one, for which the name is only a label then.
     on_conflict: OnConflict = "keep"
     #: The job starts when these are done.
     depends_on: tuple[Parent, ...] = ()
@@ -188,8 +189,8 @@ def _unique(what: str, value: Any) -> Unique:
 
 
 def _on_conflict(what: str, value: Any) -> OnConflict:
-    if value not in ("keep", "replace"):
-        raise OptionError(f"{what}: 'keep' or 'replace' is needed, found {value!r:.80}")
+    if value not in ("keep", "replace", "add"):
+        raise OptionError(f"{what}: 'keep', 'replace' or 'add' is needed, found {value!r:.80}")
     return cast("OnConflict", value)
 
 

@@ -34,7 +34,7 @@ class NewJob(Struct, frozen=True, gc=False):
     tenant: str = ""
     weight: float = 1.0
     name: str = ""
-    #: How long the name is held: 'queued', 'until_done', or milliseconds.
+    #: How long the name is held: 'queued', 'until_done', or milliseconds; 'add': until done, if no other job has it.
     scope: str = ""
     #: What it waits for, as engine/push_with_options.lua reads it: see `needs_of` and `founding` in flows.py.
     needs: str = ""

@@ -106,6 +106,8 @@ class Task(Generic[P, R]):
         )
         if options.on_conflict == "replace" and (not (options.name or options.unique) or options.depends_on):
             raise OptionError("on_conflict='replace' needs a name= or unique=, and is not for jobs with depends_on")
+        if options.on_conflict == "add" and (not options.name or options.unique not in ("", "until_done")):
+            raise OptionError("on_conflict='add' needs a name=, which is held until the job is done")
         for parent in options.depends_on:
             if parent.app != engine.name:
                 raise OptionError(
@@ -230,6 +232,11 @@ class Task(Generic[P, R]):
 
     def _batch(self, ids: list[str]) -> dict[str, Any]:
         return {"relevo.task": self.target, "messaging.batch.message_count": len(ids)}
+
+    @property
+    def is_postponed(self) -> bool:
+        """Whether a job that is enqueued now is sent later, such as when a transaction commits."""
+        return False
 
     def postpones(self, plan: Plan[Any]) -> bool:  # noqa: ARG002
         """Whether a workflow that begins with this task is stored later, such as when a transaction commits."""
@@ -399,9 +406,12 @@ class Task(Generic[P, R]):
         head = self._head + extra
         if self.engine.telemetry is not None:
             head += self.engine.telemetry.field()
-        name, scope = options.name, options.unique or ("until_done" if options.name else "")
+        name: str = options.name
+        scope: str | float = options.unique or ("until_done" if name else "")
         if scope == "no":
             name = scope = ""  # it is in the body, and no job holds it
+        elif options.on_conflict == "add":
+            scope = "add"
         elif scope and not name:
             name = f"{self.target}:{hashlib.sha256(arguments_of(fragment)).hexdigest()[:24]}"
             head += b',"n":' + write(name)

@@ -151,6 +151,22 @@ def _turn(reply: list[Any]) -> Turn:
     return Turn(now, wake, refused, ids, bodies, before, lost, errand, unwanted)
 
 
+class Claimed(NamedTuple):
+    """A job that was claimed by its id: as the server wrote it."""
+
+    now_ms: int
+    claim: bytes
+    body: bytes
+    story: bytes
+
+
+def claim(queue: QueueKeys, id: str, worker: str, lease_ms: int, token: str = "") -> Call[Claimed | None]:
+    """Claim this job, if it is ready; with `token`, if it runs under that. None: it is not to be had."""
+    script = queue.script("engine/claim_job")
+    args: list[Argument] = [id, worker, lease_ms, token]
+    return Call(args, lambda reply: Claimed(*reply) if len(reply) > 1 else None, script, queue.of(script))
+
+
 class Renewed(NamedTuple):
     """The answer to a renewal of leases."""
 

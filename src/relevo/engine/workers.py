@@ -32,6 +32,8 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     done: int = 0
     failed: int = 0
     version: str = ""
+    #: How many tasks and handlers it knows. None: any function of the allowed modules, or an older version.
+    tasks: int | None = None
 
 
 def read_worker(text: bytes) -> WorkerInfo | None:

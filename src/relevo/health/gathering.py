@@ -29,6 +29,7 @@ from relevo.health.status import (
     judge_evictions,
     judge_memory,
     judge_pool,
+    judge_tasks,
     judge_workers,
     measures,
     stale,
@@ -138,6 +139,7 @@ def _looking(engine: Engine, kept: Health | None) -> Steps[Health]:
         )
     general = limits_of(table, "")
     of_the_app = judge_workers(lost, general.lost_workers, before=before.get(""))
+    of_the_app += judge_tasks([f"{one.id} (process {one.pid} on {one.host})" for one in alive if one.tasks == 0])
     of_the_server = (*judge_memory(server.used, server.most, general, before=before.get("")), *evictions)
     of_queues = [reason for queue in queues for reason in queue.reasons]
     of_pools = [reason for pool in pools for reason in pool.reasons]

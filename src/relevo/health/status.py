@@ -52,7 +52,7 @@ class Reason(Struct, frozen=True):
     #: '': the app as a whole.
     queue: str
     #: ready, waiting, dead, stuck, slo, unserved, silent, paused, keys, breaker TASK, unknown TASK; of the app:
-    #: workers, memory, evicted, or snapshot
+    #: workers, tasks, memory, evicted, or snapshot
     measure: str
     status: Status
     #: A sentence for display.
@@ -158,7 +158,7 @@ def judge(
         text = f"the breaker of task {one.name!r} has been open for {age}: {one.reason}"
         found.append(_reason(vitals.name, f"breaker {one.name}", Status.DEGRADED, text))
     for task, count in vitals.unknown_tasks.items():
-        text = f"no live worker knows task {task!r}, {_many(count, 'job')} waiting"
+        text = f"no live worker knows task {task!r}, {_many(count, 'job')} waiting{_module(vitals.name, task)}"
         found.append(_reason(vitals.name, f"unknown {task}", Status.DEGRADED, text))
     if vitals.paused:
         if due:
@@ -175,6 +175,12 @@ def judge(
         text = f"{_many(vitals.silent, 'job')} of lost workers, not recovered by any worker"
         found.append(_reason(vitals.name, "silent", Status.DEGRADED, text))
     return tuple(reason for reason in found if reason is not None)
+
+
+def _module(queue: str, task: str) -> str:
+    """Where the task of a plain queue probably is: services have actions, and plain functions are found by a path."""
+    module = "" if ":" in queue or ":" in task else task.rpartition(".")[0]
+    return f"; if {module} defines it, name that in the setting imports" if module else ""
 
 
 def _recent(vitals: Vitals) -> list[str]:
@@ -204,6 +210,15 @@ def judge_workers(lost: Sequence[str], limit: int, *, before: Mapping[str, Statu
         return ()
     text = f"{_many(len(lost), 'worker')} lost in the last 15 minutes"
     return (Reason("", "workers", status, text),)
+
+
+def judge_tasks(without: Sequence[str]) -> tuple[Reason, ...]:
+    """Whether live workers know no task at all. `without`: where they are."""
+    if not without:
+        return ()
+    who = f"the worker {without[0]} knows" if len(without) == 1 else f"{len(without)} workers, {without[0]} …, know"
+    text = f"{who} no task: name the modules with tasks in the setting imports"
+    return (Reason("", "tasks", Status.DEGRADED, text),)
 
 
 def judge_memory(

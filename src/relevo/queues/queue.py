@@ -28,7 +28,7 @@ from relevo.engine.outcome import (
 )
 from relevo.engine.pauses import Pause, Until, ends_of, note_of
 from relevo.engine.settle import Held, settle
-from relevo.engine.turn import Limits, Moved, Renewed, Settled, Turn, renew, turn
+from relevo.engine.turn import Claimed, Limits, Moved, Renewed, Settled, Turn, claim, renew, turn
 from relevo.errors import OptionError
 from relevo.limits import store as limits
 from relevo.limits.limit import QUEUE, limit_of, name_of
@@ -291,29 +291,46 @@ class Queue:
             for row in found.lost:  # of takers and workers that stopped reporting: decided by the next caller
                 settled.moved.append(recovered(self._engine, self.name, held_of(*row[:4]), found.now_ms))
             for index, (id, body) in enumerate(zip(found.ids, found.bodies, strict=True)):
-                claim, story = found.again.get(index, (f"1 {worker} {found.now_ms}".encode(), b""))
-                held = held_of(id, claim, body, story)
-                verdict = self._unfit(held, found.now_ms)
-                if verdict is None and held.envelope is not None and held.envelope.takes:
-                    try:
-                        envelope = yield from with_inputs(self._keys, held.id, held.envelope)
-                        held = msgspec.structs.replace(held, envelope=envelope)
-                    except InputLacking as lacking:
-                        now_ms, why = found.now_ms, str(lacking)[:2000]
-                        attempt = Attempt("refused", worker, now_ms, now_ms, lacking.error, why)
-                        verdict = self._settled(held, now_ms, Unrunnable(lacking.reason, attempt))
-                refused = refusal(self._engine, self.name, held, found.now_ms) if verdict is None else None
-                if refused is not None:
-                    verdict = self._settled(held, found.now_ms, refused)
-                if verdict is not None:
-                    settled.moved.append(verdict)
+                held_as, story = found.again.get(index, (f"1 {worker} {found.now_ms}".encode(), b""))
+                lent = yield from self._lent(held_of(id, held_as, body, story), found.now_ms, lending)
+                if isinstance(lent, Lease):
+                    leases.append(lent)
                 else:
-                    leases.append(Lease(self, held, lending))
+                    settled.moved.append(lent)
             if 0 < found.errand_ms <= found.now_ms:
                 yield from self._engine.relay(self.name)
             is_seen = len(leases) == n or not 0 < found.wake_ms <= found.now_ms
             if not settled.moved and is_seen:
                 return leases
+
+    def _claim(
+        self, id: str, worker: str, lease: Duration | None = None, *, token: str = ""
+    ) -> Generator[Call[Any], Any, Lease | None]:
+        """Take this very job, whatever limits say: one that is ready, or with `token` the one that runs under it."""
+        lending = self._lending(lease)
+        found: Claimed | None = yield claim(self._keys, id, worker, lending.lease_ms, token)
+        if found is None:
+            return None
+        lent = yield from self._lent(held_of(id.encode(), *found[1:]), found.now_ms, lending)
+        if isinstance(lent, Lease):
+            return lent
+        yield turn(self._keys, worker, lending, 0, Settled(moved=[lent]))
+        return None
+
+    def _lent(self, held: Held, now_ms: int, lending: Limits) -> Generator[Call[Any], Any, Lease | Moved]:
+        """A claimed job as a lease, or what becomes of one that may not run."""
+        verdict = self._unfit(held, now_ms)
+        if verdict is None and held.envelope is not None and held.envelope.takes:
+            try:
+                envelope = yield from with_inputs(self._keys, held.id, held.envelope)
+                held = msgspec.structs.replace(held, envelope=envelope)
+            except InputLacking as lacking:
+                attempt = Attempt("refused", held.worker, now_ms, now_ms, lacking.error, str(lacking)[:2000])
+                verdict = self._settled(held, now_ms, Unrunnable(lacking.reason, attempt))
+        refused = refusal(self._engine, self.name, held, now_ms) if verdict is None else None
+        if refused is not None:
+            verdict = self._settled(held, now_ms, refused)
+        return Lease(self, held, lending) if verdict is None else verdict
 
     def _unfit(self, held: Held, now_ms: int) -> Moved | None:
         envelope = held.envelope

@@ -64,6 +64,7 @@ _WORKING = {
     "engine/write_logs",
     "engine/publish_events",
     "engine/change_job",
+    "engine/claim_job",
     "engine/cancel_jobs",
     "workflows/announce_members",
     "workflows/notify_dependents",
@@ -108,6 +109,7 @@ SCRIPTS: dict[Role, set[str]] = {
     "monitor": {
         "queues/count_jobs",
         "queues/list_jobs",
+        "queues/walk_jobs",
         "engine/read_job",
         "dead/list_letters",
         "dead/read_error_groups",

@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Coroutine
 from typing import Any
 
@@ -22,6 +23,9 @@ from relevo.engine.lifespan import Lifespan
 from relevo.errors import RelevoError, StoreError
 from relevo.store.server_facts import gather
 from relevo.store.server_verdicts import Level, judge
+from relevo.worker.announcement import announce
+from relevo.worker.imports import BrokenModule
+from relevo.worker.job_log import JobFormatter, LogJobs
 from relevo.worker.ledger import Ledger
 from relevo.worker.loading import home_of, load_app
 from relevo.worker.pulse import Pulse
@@ -47,6 +51,10 @@ class Order(Struct, frozen=True, kw_only=True):
     #: MiB of resident memory above which the process restarts.
     max_memory: int | None = None
     log_level: str = "INFO"
+    #: Jobs that start and go well in the log; with any, failed ones with their traceback, and output with its job.
+    log_jobs: LogJobs = "none"
+    #: Whether it logs what is the same for all processes of a command: the names of tasks and schedules.
+    is_first: bool = True
     #: Whether to report to the supervisor that the event loop runs and the server answers.
     pulse: bool = False
     #: Descriptors: shared memory, and pipes to and from the supervisor. -1: none.
@@ -127,6 +135,7 @@ async def work(app: Relevo, order: Order) -> int:
         burst=order.burst,
         max_jobs=order.max_jobs,
         ledger=ledger,
+        log_jobs=order.log_jobs,
     )
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, worker.stop)
@@ -145,9 +154,7 @@ async def work(app: Relevo, order: Order) -> int:
         worker.add_duty(Pulse(app.engine, ledger))
     if app.engine.part(Lifespan).is_declared or app.engine.middleware:  # which child processes need, too
         app.engine.home = app.engine.home or home_of(app, order.app)
-    log.info(
-        "worker %s: app %s, queues %s, %d at once", worker.id, app.name, ", ".join(worker.queues), worker.concurrency
-    )
+    announce(worker, in_full=order.is_first)
     # Imported objects are never freed; frozen, they are not scanned by the garbage collector.
     gc.collect()
     gc.freeze()
@@ -196,19 +203,30 @@ def _resident_mib() -> float:
 
 def main(order: Order) -> int:
     """Load the app and work."""
-    logging.basicConfig(
-        level=order.log_level.upper(),
-        format=f"%(asctime)s %(levelname)-7s [{os.getpid()}] %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        JobFormatter(f"%(asctime)s %(levelname)-7s [{os.getpid()}] %(name)s: %(message)s", datefmt="%H:%M:%S")
     )
+    logging.basicConfig(level=order.log_level.upper(), handlers=[handler])
     try:
         app = load_app(order.app)
         gc.collect()
         gc.freeze()  # loaded modules are never freed: do not scan them again and again
         return run_on_loop(work(app, order))
+    except BrokenModule as error:
+        log.error("%s\n%s", error, _own_frames(error.__cause__))
+        return CANNOT_START
     except RelevoError as error:
         log.error("%s", error)
         return CANNOT_START
+
+
+def _own_frames(error: BaseException | None) -> str:
+    """The traceback of an error in the user's code, without ours above it."""
+    trace = error.__traceback__ if error is not None else None
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(("relevo.", "importlib")):
+        trace = trace.tb_next
+    return "" if error is None else "".join(traceback.format_exception(type(error), error, trace)).rstrip()
 
 
 if __name__ == "__main__":

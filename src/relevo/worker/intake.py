@@ -18,6 +18,7 @@ from relevo.engine.task import Task
 from relevo.errors import PayloadError
 from relevo.text.names import is_bus_name
 from relevo.worker.capture import Capture
+from relevo.worker.missing_tasks import MissingTasks
 from relevo.worker.offers import Offer, offer_of
 from relevo.worker.run import Origin, Run
 
@@ -32,6 +33,7 @@ class Intake:
         self._log_max = engine.settings.log_max
         self._functions: dict[str, Task[..., Any]] = {}
         self._offers: dict[str, Offer] = {}
+        self._missing = MissingTasks(engine)
 
     def offer(self, queue: str) -> Offer:
         """What this worker knows of a queue."""
@@ -56,7 +58,7 @@ class Intake:
         task = self._engine.task_for(queue, envelope.target)
         if task is None and is_bus:  # nothing but its actions can be called through a service's queue
             text = f"no handler for {envelope.target!r:.100} on {queue}"
-            return UnknownTarget(self._attempt("unknown_task", now_ms, text), self._route(queue, envelope))
+            return self._unknown(envelope.target, self._route(queue, envelope), now_ms, text)
         if task is None:
             found = self._function(envelope.target, self._route(queue, envelope), now_ms)
             if not isinstance(found, Task):
@@ -131,7 +133,7 @@ class Intake:
             return known
         module, colon, name = target.partition(":")
         if not colon:
-            return UnknownTarget(self._attempt("unknown_task", now_ms, self._engine.unknown_task(target)), route)
+            return self._unknown(target, route, now_ms, self._engine.unknown_task(target))
         # A plain function named by its import path. Only allowed modules are ever imported: a forged job naming
         # os:system must find nothing to call.
         if not self._engine.allows(module) or not name.isidentifier():
@@ -142,9 +144,13 @@ class Intake:
             if not callable(func) or getattr(func, "__module__", "") != module:
                 raise AttributeError(f"{name} is not a function of {module}")
         except (ImportError, AttributeError) as error:
-            return UnknownTarget(self._attempt("unknown_task", now_ms, f"{target}: {error}"), route)
+            return self._unknown(target, route, now_ms, f"{target}: {error}")
         task = self._functions[target] = self._engine.function(func)
         return task
+
+    def _unknown(self, target: str, route: Route, now_ms: int, why: str) -> UnknownTarget:
+        self._missing.note(target, why)
+        return UnknownTarget(self._attempt("unknown_task", now_ms, why), route)
 
     def _attempt(self, how: str, now_ms: int, message: str, error: str = "") -> Attempt:
         return Attempt(how, self._worker, now_ms, now_ms, error, message[:2000])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
+from types import ModuleType
 
 from relevo.app import Relevo
 from relevo.errors import ConfigurationError
 from relevo.text.nearest import did_you_mean
+from relevo.worker.imports import import_tasks, imported
 
 
 def load_app(target: str) -> Relevo:
@@ -19,27 +20,26 @@ def load_app(target: str) -> Relevo:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and module_name.startswith(error.name):
-            raise ConfigurationError(
-                f"no module {error.name!r} can be imported from {here}; "
-                f"run the command where {module_name.split('.')[0]} lies, or set PYTHONPATH"
-            ) from error
-        raise ConfigurationError(f"{module_name} imports {error.name!r}, which is not installed") from error
-    if colon:
+    module = imported(module_name)
+    app = _app_in(module, module_name, attribute)
+    app.engine.loaded_from = target
+    import_tasks(app.engine)
+    return app
+
+
+def _app_in(module: ModuleType, name: str, attribute: str) -> Relevo:
+    if attribute:
         if not hasattr(module, attribute):
-            apps = [name for name, value in vars(module).items() if isinstance(value, Relevo)]
-            raise ConfigurationError(f"{module_name} has no {attribute!r}{did_you_mean(attribute, apps)}")
+            apps = [one for one, value in vars(module).items() if isinstance(value, Relevo)]
+            raise ConfigurationError(f"{name} has no {attribute!r}{did_you_mean(attribute, apps)}")
         found = getattr(module, attribute)
         if not isinstance(found, Relevo):
-            raise ConfigurationError(f"{target} is not a Relevo app but {type(found).__name__}")
+            raise ConfigurationError(f"{name}:{attribute} is not a Relevo app but {type(found).__name__}")
         return found
-    apps = [name for name, value in vars(module).items() if isinstance(value, Relevo)]
+    apps = [one for one, value in vars(module).items() if isinstance(value, Relevo)]
     if len(apps) != 1:
-        listed = ", ".join(f"{module_name}:{name}" for name in apps) or "none"
-        raise ConfigurationError(f"say which app of {module_name} you mean; there are: {listed}")
+        listed = ", ".join(f"{name}:{one}" for one in apps) or "none"
+        raise ConfigurationError(f"say which app of {name} you mean; there are: {listed}")
     app: Relevo = getattr(module, apps[0])
     return app
 

@@ -110,6 +110,7 @@ class Supervisor:
         self._children: dict[int, Child] = {}
         self._again: list[tuple[float, int]] = []  # (when, number)
         self._short_lives = 0
+        self._started = False
         self._signals = 0
         self._stop_by = 0.0
         self._code = 0
@@ -169,16 +170,21 @@ class Supervisor:
     def _start(self, number: int) -> None:
         if self._signals:
             return
-        child = Child(self._order, number)
+        child = Child(msgspec.structs.replace(self._order, is_first=not self._started), number)
+        self._started = True
         self._children[child.process.pid] = child
         if self._signals:  # the signal came while the process was made, before it was among the children
             _tell_to_stop(child)
 
     def _stop(self, number: int, _frame: object) -> None:
+        self._begin_to_stop(f"{signal.Signals(number).name}: stopping; again to hand running jobs back at once")
+
+    def _begin_to_stop(self, why: str) -> None:
         self._signals += 1
         if self._signals == 1:
             notify("STOPPING=1")
-            log.info("%s: stopping; again to hand running jobs back at once", signal.Signals(number).name)
+            if self._children:
+                log.info("%s", why)
             graces = [child.contact.grace for child in self._children.values() if child.contact is not None]
             self._stop_by = time.monotonic() + max(graces, default=self._settings.grace) + KILL_AFTER
         elif self._signals == 2:
@@ -200,7 +206,7 @@ class Supervisor:
             if code == CANNOT_START:
                 log.error("worker process %d cannot start; see above", pid)
                 self._code = CANNOT_START
-                self._stop(signal.SIGTERM, None)
+                self._begin_to_stop("no other process will start")
                 continue
             lived = time.monotonic() - child.started
             self._short_lives = self._short_lives + 1 if lived < SHORT_LIFE else 0

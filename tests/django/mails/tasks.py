@@ -62,6 +62,16 @@ def leave(code: int) -> None:
 
 
 @task
+def fail_inside_out() -> None:
+    raise ValueError(ValueError("no"))
+
+
+@task
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@task
 def unserialisable() -> object:
     return object()
 

@@ -73,6 +73,11 @@ def file_away(name: str) -> None:
         Order.objects.using("archive").create(name=name)
 
 
+@app.task(retries=0, secret=["card"])
+def charge_card(card: str, *, password: str = "") -> None:
+    """What it is called with is nobody's business."""
+
+
 #: Set by a test: all who meet have their connection open at the same time.
 meeting = threading.Barrier(1)
 
@@ -82,3 +87,16 @@ def meet() -> int:
     Order.objects.count()
     meeting.wait()
     return sum(one.connection is not None for one in connections.all(initialized_only=True))
+
+
+def mark(id: int) -> None:
+    """A plain function, called by its path (`allow`)."""
+    Order.objects.filter(pk=id).update(paid=F("paid") + 1)
+
+
+def fail(id: int) -> None:
+    raise ConnectionError(f"no order {id}")
+
+
+def mark_broken(task: str, context: dict[str, object]) -> None:
+    Order.objects.create(name=f"broken {context['argv']} {task}")

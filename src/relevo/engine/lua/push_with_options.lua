@@ -31,6 +31,7 @@ ARGV  session    name  of the connection and this queue, see engine/lua/include/
                        then per job: id, priority, body, when, tenant, weight, name, scope, needs, edges
                        needs: '' | 'w' or 'g' (gated), parents, keep, takes[;bound] | 'f' or 'F' (a workflow, gated; its results in the place of the tenant),
                        members, keep, kept
+                       scope: 'until_done', 'queued', milliseconds; 'add': stored also where the name is taken
 GIVES per job the id that has the name (its own: stored) ]]
 -- @include store/ended_key
 -- @include store/carried_key
@@ -82,7 +83,8 @@ for i = 8, #ARGV, 10 do
       owner = redis.call('HGET', names, name)
       if owner and not new[owner] and redis.call('HEXISTS', jobs, owner) == 0 and redis.call('HGET', carried_key(owner), 'life') ~= 'open' then owner = false end
       if owner and scope == 'queued' and redis.call('ZSCORE', running, owner) then owner = false end
-      if not owner then redis.call('HSET', names, name, id) end
+      if not owner then redis.call('HSET', names, name, id)
+      elseif scope == 'add' then owner = false end -- it is stored, and the name stays with the other one
     end
     if owner and string.sub(needs, 1, 1) == 'f' then is_founded = true end -- nothing of this workflow is stored
   end

@@ -28,10 +28,12 @@ class Loop:
 
     def submit(self, run: Run) -> None:
         """Run it as soon as there is room."""
-        if self._room > 0:
-            self._start(run)
-        else:
+        if self._room <= 0:
             self._waiting.append(run)
+            return
+        self._room -= 1
+        self._on_start(run)
+        run.future = self._loop.create_task(self._attempt(run))
 
     def interrupt(self, run: Run) -> None:
         """Cancel its asyncio task."""
@@ -44,16 +46,12 @@ class Loop:
     def abandon(self, run: Run) -> bool:
         """It goes on without its worker."""
         if run.future is not None and run.future.done():
-            self._leave()  # cancelled before its first step, so that it could not do so itself
+            self._room += 1  # cancelled before its first step, so that it could not do so itself
+            self._start_waiting()
         return False
 
     def close(self) -> None:
         """Nothing to end."""
-
-    def _start(self, run: Run) -> None:
-        self._room -= 1
-        self._on_start(run)
-        run.future = self._loop.create_task(self._attempt(run))
 
     async def _attempt(self, run: Run) -> None:
         result: Any = None
@@ -73,11 +71,12 @@ class Loop:
             except BaseException as raised:  # noqa: BLE001  # SystemExit and its like are failures of the task
                 error = raised
         self._on_end(run, result, error)
-        self._leave()
-
-    def _leave(self) -> None:
         self._room += 1
+        if self._waiting:
+            self._start_waiting()
+
+    def _start_waiting(self) -> None:
         while self._waiting and self._room > 0:
             following = self._waiting.popleft()
             if not following.settled:
-                self._start(following)
+                self.submit(following)
