@@ -30,9 +30,8 @@ def script(tmp_path: Path) -> Path:
 def completed(script: Path, *words: str) -> set[str]:
     """What bash offers for the last of these words."""
     assert BASH is not None, "bash is needed for this test"
-    program = (
-        'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_relevo; printf "%s\\n" "${COMPREPLY[@]}"'
-    )
+    program = 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_relevo'
+    program += '; printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(
         [BASH, "--norc", "-c", program, "bash", str(script), "relevo", *words],
         cwd=script.parent,
