@@ -5,21 +5,28 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from relevo.cli.options import Subparsers, add_module, command
 from relevo.settings import load
 
 
-def add(commands: Any) -> None:
+def add(commands: Subparsers) -> None:
     """Describe the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
+    parser = command(
+        commands,
         "worker",
-        help="run an app's jobs",
-        description="Run an app's jobs until stopped. SIGTERM or Ctrl-C: finish what runs, hand the rest back; "
-        "a second time: hand back at once.",
-        epilog="example: relevo worker shop.jobs:app -Q default,mail:20 -c 50 -p 2",
+        "run an app's jobs",
+        about="""
+        Runs an app's jobs until stopped. SIGTERM or Ctrl-C: finish what runs, hand the rest back; a second time: hand
+        back at once.
+        """,
+        examples="""
+        relevo worker shop.jobs:app
+        relevo worker shop.jobs:app -Q default,mail:20 -c 50 -p 2
+        """,
     )
-    parser.add_argument("app", nargs="?", help="module:app (or set RELEVO_APP)")
+    add_module(parser)
     parser.add_argument(
         "-Q",
         "--queues",

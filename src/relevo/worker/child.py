@@ -156,7 +156,7 @@ async def work(app: Relevo, order: Order, started: float) -> int:
         worker.add_duty(MemoryDuty(worker, order.max_memory))
     if order.pulse and ledger is not None:
         worker.add_duty(Pulse(app.engine, ledger))
-    if app.engine.part(Lifespan).is_declared:  # child processes enter it, too
+    if app.engine.part(Lifespan).is_declared or app.engine.middleware:  # which child processes need, too
         app.engine.home = app.engine.home or home_of(app, order.app)
     announce(worker, in_full=order.is_first)
     reload = Reload(worker, started) if order.reload else None
