@@ -128,7 +128,7 @@ async def _warn_of_an_ill_server(app: Relevo) -> None:
             log.log(level, "the server's %s: %s. %s", verdict.name, verdict.found, verdict.what_to_do)
 
 
-async def work(app: Relevo, order: Order, started: float) -> int:
+async def work(app: Relevo, order: Order, started: float = 0.0) -> int:
     """Work until stopped; returns the exit code. `started`: when the process began, by the clock of files."""
     ledger = Ledger(order.ledger_fd, order.ledger_cells) if order.ledger_fd >= 0 else None
     worker = Worker(
