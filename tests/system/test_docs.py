@@ -114,8 +114,8 @@ class OwnOutput(io.StringIO):
 
 
 def is_definition(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Assign):
-        return isinstance(statement.value, ast.Call) and ast.unparse(statement.value.func) == "Relevo"
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        return isinstance(statement.value, ast.Call) and ast.unparse(statement.value.func) in ("Relevo", "ContextVar")
     return isinstance(statement, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
 
 

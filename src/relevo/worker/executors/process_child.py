@@ -203,7 +203,8 @@ class _Context(JobContext, kw_only=True, eq=False):
             tags=order.tags,
             retries_left=order.retries_left,
             flow=order.flow,
-            headers=order.headers,
+            message_headers=order.message_headers,
+            _headers=order.headers,
             deadline_ms=order.deadline_ms,
             deadline_at=order.deadline_at,
             _number=order.number,
@@ -274,13 +275,15 @@ def _find(function: Function) -> _Found:
     found: Any = functools.reduce(getattr, function.name.split("."), module)
     if isinstance(found, Task):
         return _of_task(found)
+    if app is not None and app.engine.middleware:
+        return _of_task(app.engine.function(found, trusted=True))
     signature = (ActionSignature if function.is_action else Signature)(found)
     return _Found(found, signature, engine=app.engine if app is not None else None)
 
 
 def _of_task(task: Task[..., Any]) -> _Found:
     options = task.options
-    return _Found(task.func, task.signature, options.retry_on, options.give_up_on, options.soft_timeout, task.engine)
+    return _Found(task.attempt, task.signature, options.retry_on, options.give_up_on, options.soft_timeout, task.engine)
 
 
 def _prepare(function: Function) -> Ready | Failed:
