@@ -61,7 +61,8 @@ def test_lists_go_on_in_pages(server: Server, desk: Desk) -> None:
             place = "after" if path in ("/jobs", "/dead") else "offset"
             whole = here.ask(path, limit=100)
             assert whole["next"] is None, path
-            items, asked = [], {}
+            items: list[Any] = []
+            asked: dict[str, Any] = {}
             while asked.get(place, "") is not None:
                 page = here.ask(path, limit=1, **asked)
                 items += page["items"]
