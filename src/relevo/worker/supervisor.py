@@ -33,6 +33,7 @@ from relevo.worker.child import CANNOT_START, START_ANEW, STOPPED, Contact, Orde
 from relevo.worker.ledger import Entry, Ledger
 from relevo.worker.notify import notify, watchdog_every
 from relevo.worker.pulse import FRESH
+from relevo.worker.reload import CHANGED
 
 log = logging.getLogger("relevo.supervisor")
 
@@ -177,10 +178,14 @@ class Supervisor:
             _tell_to_stop(child)
 
     def _stop(self, number: int, _frame: object) -> None:
+        self._begin_to_stop(f"{signal.Signals(number).name}: stopping; again to hand running jobs back at once")
+
+    def _begin_to_stop(self, why: str) -> None:
         self._signals += 1
         if self._signals == 1:
             notify("STOPPING=1")
-            log.info("%s: stopping; again to hand running jobs back at once", signal.Signals(number).name)
+            if self._children:
+                log.info("%s", why)
             graces = [child.contact.grace for child in self._children.values() if child.contact is not None]
             self._stop_by = time.monotonic() + max(graces, default=self._settings.grace) + KILL_AFTER
         elif self._signals == 2:
@@ -194,7 +199,7 @@ class Supervisor:
             if code is None:
                 continue
             del self._children[pid]
-            if code not in (STOPPED, START_ANEW):
+            if code not in (STOPPED, START_ANEW, CHANGED):
                 self._free_jobs(child)
             child.close()
             if code == STOPPED or self._signals:
@@ -202,7 +207,10 @@ class Supervisor:
             if code == CANNOT_START:
                 log.error("worker process %d cannot start; see above", pid)
                 self._code = CANNOT_START
-                self._stop(signal.SIGTERM, None)
+                self._begin_to_stop("no other process will start")
+                continue
+            if code == CHANGED:
+                self._again.insert(0, (0.0, child.number))
                 continue
             lived = time.monotonic() - child.started
             self._short_lives = self._short_lives + 1 if lived < SHORT_LIFE else 0
