@@ -26,8 +26,8 @@ PROMISED = [
 #: What an app offers, besides the async twins.
 OFFERED = [
     "audit", "close", "codec", "conversations", "dead", "engine", "enqueue", "events", "function", "health", "job",
-    "lifespan", "name", "pause", "pauses", "pool", "pools", "purge", "queue", "queues", "resume", "schedule",
-    "schedules", "service", "settings", "sweep", "task", "tasks", "workflow",
+    "lifespan", "middleware", "name", "pause", "pauses", "pool", "pools", "purge", "queue", "queues", "resume",
+    "schedule", "schedules", "service", "settings", "sweep", "task", "tasks", "workflow",
 ]  # fmt: skip
 WITH_METHODS = [
     "Relevo", "Task", "Job", "Queue", "Pool", "UpkeepReport", "Lease", "JobContext", "Backoff", "Workflow",

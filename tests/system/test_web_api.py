@@ -446,8 +446,10 @@ def test_queues_tasks_tenants_and_schedules_are_paused_and_resumed(desk: Desk) -
         assert paused["by"] == "operator-ana"
         assert paused["until_ms"] - paused["since_ms"] == pytest.approx(7_200_000, abs=60_000)
         assert here.do("/queues/default/resume", body={"task": "charge"}) == {"changed": True}
-        answered = here.do("/queues/default/pause", body={"task": "chrage"})
-        assert answered["changed"] is True and "did you mean 'charge'?" in answered["warning"]
+        for path in ("/queues/default/pause", "/queues/default/resume", "/queues/default/limits", "/pause", "/resume"):
+            refused = here.do(path, 404, body={"task": "chrage"})["message"]
+            assert "did you mean 'charge'?" in refused and '"force": true' in refused
+        assert here.do("/queues/default/pause", body={"task": "chrage", "force": True}) == {"changed": True}
         assert here.do("/resume", body={"task": "chrage"})["queues"] == ["default"]
 
         body = {"tenant": "acme", "reason": "unpaid", "until": "2031-05-01T08:00:00+02:00"}

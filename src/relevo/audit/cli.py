@@ -31,7 +31,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--what", metavar="DEED", help="only this: dead.retry, or dead for all on dead letters")
     parser.add_argument("--of-app", metavar="NAME", help="only operations on this app")
     add_json(parser)
-    add_app(parser)
+    add_app(parser, needed=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         which = {"who": args.who, "what": args.what, "app": args.of_app}
         found = app.audit.list(limit=args.limit, since=args.since, until=args.until, **which)
     if args.json:
-        screen.json(found)
+        screen.page(found)
     elif found:
         screen.table(
             ["when", "who", "via", "app", "what", "count", "about"],

@@ -5,21 +5,28 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
+from relevo.cli.options import Subparsers, add_module, command
 from relevo.settings import load
 
 
-def add(commands: Any) -> None:
+def add(commands: Subparsers) -> None:
     """Describe the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
+    parser = command(
+        commands,
         "worker",
-        help="run an app's jobs",
-        description="Run an app's jobs until stopped. SIGTERM or Ctrl-C: finish what runs, hand the rest back; "
-        "a second time: hand back at once.",
-        epilog="example: relevo worker shop.jobs:app -Q default,mail:20 -c 50 -p 2",
+        "run an app's jobs",
+        about="""
+        Runs an app's jobs until stopped. SIGTERM or Ctrl-C: finish what runs, hand the rest back; a second time: hand
+        back at once.
+        """,
+        examples="""
+        relevo worker shop.jobs:app
+        relevo worker shop.jobs:app -Q default,mail:20 -c 50 -p 2
+        """,
     )
-    parser.add_argument("app", nargs="?", help="module:app (or set RELEVO_APP)")
+    add_module(parser)
     parser.add_argument(
         "-Q",
         "--queues",
@@ -41,6 +48,12 @@ def add(commands: Any) -> None:
         "--alive-file",
         metavar="PATH",
         help="touch this file while all is well; for probes: python -m relevo.alive PATH",
+    )
+    parser.add_argument(
+        "--log-jobs",
+        action=argparse.BooleanOptionalAction,
+        help="log each job that starts and that is done, and tracebacks of dead ones; on a terminal the default, with "
+        "up to 100 lines per second",
     )
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
 
@@ -97,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
         max_jobs=args.max_jobs,
         max_memory=args.max_memory,
         log_level=args.log_level,
+        log_jobs=_log_jobs(args.log_jobs, is_terminal=sys.stderr.isatty()),
     )
     settings = load()
     supervisor = Supervisor(order, args.processes, settings, alive_file=alive_file)
@@ -108,3 +122,9 @@ def run(args: argparse.Namespace) -> int:
     with Scraped(args.metrics_host or "127.0.0.1", args.metrics_port) as scraped:
         supervisor.on_contact = scraped.know
         return supervisor.run()
+
+
+def _log_jobs(given: bool | None, *, is_terminal: bool) -> Literal["none", "some", "all"]:
+    if given is None:
+        return "some" if is_terminal else "none"
+    return "all" if given else "none"

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from relevo.dead import replay_store as replays
 from relevo.dead.choosing import Watch, check_limit, checked, named
-from relevo.dead.deeds import discarding, restoring, retrying
+from relevo.dead.deeds import discarding, retrying
 from relevo.dead.editing import editing
 from relevo.dead.error_groups import ErrorGroup, grouping
 from relevo.dead.export import Export, Imported, loading
 from relevo.dead.paging import LOOKED_AT, DeadPage, DeadRow, paging
 from relevo.dead.replay import SILENT_MS, Replay
 from relevo.dead.replaying import Leading, Watcher, find, stopping
+from relevo.dead.restoring import restoring
 from relevo.dead.wanted import Filters
 from relevo.engine import finding
 from relevo.engine.handle import Job, JobInfo
@@ -170,26 +171,29 @@ class DeadLetters:
         self,
         ids: Iterable[str] | None = None,
         *,
-        queue: str | None = None,
         all: bool = False,
+        limit: int | None = None,
         watch: Watch | None = None,
+        **filters: Unpack[Filters],
     ) -> int:
-        """Restore dead letters that were discarded in the last ten minutes: by id, or `all`. Returns how many.
+        """Restore dead letters that were discarded in the last ten minutes: by id, by filters, or `all`. Returns how
+        many.
 
         `watch(n)` is called after each batch.
         """
-        return self._engine.run(restoring(self._engine, ids, all, queue, watch))
+        return self._engine.run(restoring(self._engine, ids, all, limit, watch, filters))
 
     async def arestore(
         self,
         ids: Iterable[str] | None = None,
         *,
-        queue: str | None = None,
         all: bool = False,
+        limit: int | None = None,
         watch: Watch | None = None,
+        **filters: Unpack[Filters],
     ) -> int:
         """`restore` for async code."""
-        return await self._engine.arun(restoring(self._engine, ids, all, queue, watch))
+        return await self._engine.arun(restoring(self._engine, ids, all, limit, watch, filters))
 
     def edit(
         self,

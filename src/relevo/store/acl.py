@@ -70,6 +70,7 @@ _WORKING = {
     "workflows/notify_dependents",
     "workflows/register_dependents",
     "queues/clear_queue",
+    "queues/promote_jobs",
     "checkpoints/write_checkpoint",
     "schedules/fire_ticks",
     "schedules/register_schedule",
@@ -109,6 +110,7 @@ SCRIPTS: dict[Role, set[str]] = {
     "monitor": {
         "queues/count_jobs",
         "queues/list_jobs",
+        "queues/walk_jobs",
         "engine/read_job",
         "dead/list_letters",
         "dead/read_error_groups",

@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 from relevo.bus.bus import Bus
 from relevo.engine.duty import Duty, repeat
@@ -37,6 +37,7 @@ from relevo.worker.divided_runner import DividedRunner
 from relevo.worker.division import checked_concurrency, divided
 from relevo.worker.imports import import_tasks
 from relevo.worker.intake import Intake
+from relevo.worker.job_log import LogJobs
 from relevo.worker.lease_renewer import LeaseRenewer
 from relevo.worker.ledger import Ledger
 from relevo.worker.missing_tasks import MissingTasks
@@ -67,6 +68,7 @@ class Worker:
         burst: bool = False,
         max_jobs: int | None = None,
         ledger: Ledger | None = None,
+        log_jobs: LogJobs = "none",
     ) -> None:
         engine = getattr(app, "engine", None)
         if not isinstance(engine, Engine):
@@ -105,6 +107,9 @@ class Worker:
         self.refused = 0
         self._max_jobs = None if max_jobs is None else _positive("max_jobs", max_jobs)
         self._ledger = ledger
+        if log_jobs not in get_args(LogJobs):
+            raise OptionError(f"log_jobs: 'none', 'some' or 'all' is needed, found {log_jobs!r:.80}")
+        self._log_jobs: LogJobs = log_jobs
         self.started_ms = int(time.time() * 1000)
         self._stop = asyncio.Event()
         self._stop_fast = asyncio.Event()
@@ -119,6 +124,9 @@ class Worker:
         self._threads = _positive("threads", settings.threads if threads is None else threads)
         # With nothing but plain functions, what threads cannot start would only be kept from other workers.
         known = [*engine.tasks.values(), *engine.part(Bus).handlers()]
+        if engine.middleware:
+            for task in known:
+                _ = task.attempt  # refuses middleware that awaits around a plain function
         #: How many tasks and handlers it knows; None: any function of the allowed modules.
         self._known = None if settings.allow else len(known)
         some_async = any(task.is_async for task in known) or bool(settings.allow) or not known
@@ -186,7 +194,7 @@ class Worker:
 
     async def _work(self, driver: AsyncDriver) -> None:
         renewer = self._assemble(driver)
-        with capture.Installed(forward=True):
+        with capture.Installed(forward=True, marked=self._log_jobs != "none"):
             await self._register()
             renewer.start()
             consumers = [self._guard(consumer.run, f"consumer {consumer.queue}") for consumer in self.consumers]
@@ -227,6 +235,7 @@ class Worker:
             "threads": self._threads,
             "processes": self.engine.settings.pool or os.cpu_count() or 1,
             "on_settled": self._on_settled,
+            "log_jobs": self._log_jobs,
         }
         if len(self.queues) == 1:
             runner = self._runner = Runner(self.engine, **sizes)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from relevo.app import Relevo
 from relevo.cli import target
 from relevo.cli.exits import Exit
-from relevo.cli.screen import Screen, away, plural
-from relevo.dead.cli.filters import filters_of, refuse_unknown_queue
+from relevo.cli.refusing import refuse_unknown_queue
+from relevo.cli.screen import Screen, away, plural, tell_more
+from relevo.dead.cli.filters import filters_of, refuse_unknown_filters
 from relevo.dead.paging import DeadRow, paging
-from relevo.engine.cli import describe
+from relevo.engine.cli_view import describe
 from relevo.engine.job import State
 from relevo.errors import UnknownJob
 from relevo.text.names import is_pool_name
@@ -23,9 +23,9 @@ def letters(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     page = app.engine.run(paging(app.engine, filters_of(args), limit=args.limit, after=args.after))
     rows = page.rows
     if not rows:
-        refuse_unknown_queue(app, args.queue)
+        refuse_unknown_filters(app, args)
     if args.json:
-        screen.json(rows)
+        screen.page(rows, page.after or None)
     elif rows:
         screen.columns(
             {
@@ -41,8 +41,8 @@ def letters(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
         )
     else:
         screen.line("no dead letters")
-    if page.after:  # not on standard output, which has one table or one JSON value and nothing else
-        print(f"there may be more: --after {page.after}", file=sys.stderr)
+    if not args.json:
+        tell_more(page.after)
     return Exit.OK if rows else target.code_of_nothing(app)
 
 
@@ -69,7 +69,7 @@ def error_groups(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     if not found:
         refuse_unknown_queue(app, args.queue)
     if args.json:
-        screen.json(found)
+        screen.page(found)
     elif found:
         screen.columns(
             {

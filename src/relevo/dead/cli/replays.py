@@ -88,7 +88,7 @@ def show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """Show those of the last week, or one."""
     found = [app.dead.run(args.run)] if args.run else app.dead.runs()
     if args.json:
-        screen.json(found)
+        screen.page(found)
     elif found:
         screen.columns(
             {

@@ -86,14 +86,6 @@ class Discard(Struct, frozen=True, forbid_unknown_fields=True):
     undo: Annotated[bool, Meta(description="false: gone at once, to make room on the server")] = True
 
 
-class Restore(Struct, frozen=True, forbid_unknown_fields=True):
-    """Some by their ids, or all (of a queue)."""
-
-    ids: Ids | None = None
-    all: bool = False
-    queue: QueueName = ""
-
-
 class Edit(Struct, frozen=True, forbid_unknown_fields=True):
     """New arguments; those left out stay unchanged."""
 
@@ -222,12 +214,11 @@ async def _how_many(desk: Desk, body: Chosen, wanted: Filters) -> int:
 
 
 @post("/dead/restore", "dead.restore")
-async def restore(desk: Desk, body: Restore) -> Did[Restored]:
-    """Restore dead letters that were discarded in the last ten minutes: some, or all."""
-    queue = await if_named(desk, body.queue)
-    details = {"ids": body.ids and body.ids[:20], "queue": queue, "all": body.all or None}
+async def restore(desk: Desk, body: Chosen) -> Did[Restored]:
+    """Restore dead letters that were discarded in the last ten minutes: some, those that fit, or all."""
+    wanted, details = await filters(desk, body), about(body)
     watch = partial(desk.doing.tell, **details)
-    count = await desk.app.dead.arestore(body.ids, queue=queue, all=body.all, watch=watch)
+    count = await desk.app.dead.arestore(body.ids, all=body.all, limit=body.limit, watch=watch, **wanted)
     return Did(answer=Restored(count), count=count, about=details)
 
 

@@ -203,7 +203,8 @@ class _Context(JobContext, kw_only=True, eq=False):
             tags=order.tags,
             retries_left=order.retries_left,
             flow=order.flow,
-            headers=order.headers,
+            message_headers=order.message_headers,
+            _headers=order.headers,
             deadline_ms=order.deadline_ms,
             deadline_at=order.deadline_at,
             _number=order.number,
@@ -274,13 +275,15 @@ def _find(function: Function) -> _Found:
     found: Any = functools.reduce(getattr, function.name.split("."), module)
     if isinstance(found, Task):
         return _of_task(found)
+    if app is not None and app.engine.middleware:
+        return _of_task(app.engine.function(found, trusted=True))
     signature = (ActionSignature if function.is_action else Signature)(found)
     return _Found(found, signature, engine=app.engine if app is not None else None)
 
 
 def _of_task(task: Task[..., Any]) -> _Found:
     options = task.options
-    return _Found(task.func, task.signature, options.retry_on, options.give_up_on, options.soft_timeout, task.engine)
+    return _Found(task.attempt, task.signature, options.retry_on, options.give_up_on, options.soft_timeout, task.engine)
 
 
 def _prepare(function: Function) -> Ready | Failed:
@@ -308,6 +311,7 @@ def surroundings(order: Order, wire: Wire, state: Any) -> Iterator[JobContext]:
     finally:
         if traces is not None:
             traces.leave(entered)
+        output.end()
         output.flush()
         job.flush()
 
@@ -450,9 +454,11 @@ def begin(kind: type[W]) -> W:
     _be_first_to_go()
     pipe = Connection(fd)
     try:
-        settings.give_apart(read_apart(pipe.recv_bytes()).variables)
+        apart = read_apart(pipe.recv_bytes())
     except (EOFError, OSError):
         os._exit(0)  # the parent is gone
+    settings.give_apart(apart.variables)
+    capture.Installed.marks = apart.marks_output
     wire = kind(pipe)
     os.register_at_fork(after_in_child=wire.leave_to_parent)
     for stream in (sys.stdout, sys.stderr):
