@@ -253,6 +253,28 @@ def test_discarded_letters_are_restored_by_the_filters_of_the_other_commands(dea
     assert dead.deeds()[-1] == ("dead.restore", 2, {"came_from": "running", "limit": 2})
 
 
+def test_lists_are_shown_in_pages(dead: Shell) -> None:
+    bury(dead.app, "a", "b", "c")
+    for number in range(3):
+        dead.app.audit.note("queue.pause", number=number)
+    for words in ("dead list", "dead error-groups", "job list", "audit"):
+        named = ("--of-app" if words == "audit" else "--name", dead.app.name)
+
+        def page(*more: str, words: str = words, named: tuple[str, ...] = named) -> Output:
+            return relevo(*words.split(), *named, *more, url=dead.app.settings.url)
+
+        whole = page("--json").json
+        assert whole["items"] and whole["next"] is None, words
+        items, after = [], ""
+        while after is not None:
+            one = page("--json", "--limit", "1", *(("--after", after) if after else ())).json
+            items += one["items"]
+            after = one["next"]
+        assert items == whole["items"], words
+        assert page("--limit", "1").err == f"there may be more: --after {page('--limit', '1', '--json').json['next']}\n"
+    assert "is no place in this list" in dead("error-groups", "--after", "x", code=2).err
+
+
 def test_names_that_do_not_exist_are_no_empty_list(dead: Shell) -> None:
     """That there are none would look like good news."""
     (id,) = bury(dead.app, "permanent")
@@ -383,7 +405,11 @@ def test_tracked_run_is_announced_shown_and_resumed(dead: Shell) -> None:
     assert dead("runs", run["id"], "--json").json["items"] == [run]
     lines = dead("runs").out.splitlines()
     assert lines[0].split()[:3] == ["RUN", "STATE", "BEGAN"] and lines[1].split()[:2] == [run["id"], "done"]
-    assert json.loads(dead("resume", run["id"], "--json").out)["state"] == "done"
+    assert (
+        dead("resume", run["id"], code=1).out
+        == "nothing to resume: the run has ended, and had retried 4 dead letters\n"
+    )
+    assert json.loads(dead("resume", run["id"], "--json", code=1).out)["state"] == "done"
     assert dead("stop", run["id"], code=1).out == "nothing to stop: no process leads it\n"
     assert "no replay" in dead("resume", NO_SUCH_ID, code=1).err
     assert [what for what, _, _ in dead.deeds()] == ["dead.replay"], "the others changed nothing"

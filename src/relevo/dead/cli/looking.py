@@ -7,6 +7,7 @@ import argparse
 from relevo.app import Relevo
 from relevo.cli import target
 from relevo.cli.exits import Exit
+from relevo.cli.options import next_of, offset_of
 from relevo.cli.refusing import refuse_unknown_queue
 from relevo.cli.screen import Screen, away, plural, tell_more
 from relevo.dead.cli.filters import filters_of, refuse_unknown_filters
@@ -69,11 +70,11 @@ def show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 def error_groups(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """Show the error groups, the largest first."""
-    found = app.dead.error_groups(args.queue, permanent=args.permanent, limit=args.limit)
+    found = app.dead.error_groups(args.queue, permanent=args.permanent, limit=args.limit, offset=offset_of(args))
     if not found:
         refuse_unknown_queue(app, args.queue)
     if args.json:
-        screen.page(found)
+        screen.page(found, next_of(found, args))
     elif found:
         screen.columns(
             {
@@ -90,6 +91,7 @@ def error_groups(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
             },
             spare=["first", "last hour", "tenants", "tasks"],
         )
+        tell_more(next_of(found, args))
         screen.line(f"\n{plural(sum(one.count for one in found), 'dead letter')} of {plural(len(found), 'kind')}")
         _draw_dropped(screen, app, args.queue)
     else:
