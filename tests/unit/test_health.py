@@ -56,9 +56,10 @@ def test_scheduled_jobs_that_are_overdue_miss_a_target_too() -> None:
 
 
 def test_nothing_is_judged_that_has_no_limit() -> None:
-    more = {"totals": {"dropped": 5}, "dropped_recently": 5, "rates": falling(), "clears_in_s": 10.0**6}
+    more: dict[str, Any] = {"totals": {"dropped": 5}, "dropped_recently": 5, "rates": falling(), "clears_in_s": 10.0**6}
     full = queue(ready=10**6, waiting=10**6, dead=10**6, stuck=10**6, oldest_s=10**6, **more)
-    limits = Limits(**{**dict.fromkeys(NAMES, 0), "task_slo": {}})
+    nothing: dict[str, Any] = {**dict.fromkeys(NAMES, 0), "task_slo": {}}
+    limits = Limits(**nothing)
     for workers in (0, 1):
         assert judge(full, limits, workers=workers, dead_max=10, full_ms=10**9) == ()
 
