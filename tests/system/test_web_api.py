@@ -311,6 +311,8 @@ def test_discarding_dead_letters_is_a_dry_run_by_default_and_can_be_undone(desk:
     with desk("admin") as here:
         assert here.do("/dead/discard", body=body) == {"discarded": 1, "dry_run": True}
         assert len(here.ask("/dead")["items"]) == 1 and deeds(desk.app) == []
+        refused = here.do("/dead/discard", 422, body={**body, "dry_run": False})["message"]
+        assert refused == "'dry_run' belongs in the query, not in the body: ?dry_run=…"
         assert here.do("/dead/discard", body=body, dry_run=False) == {"discarded": 1, "dry_run": False}
         assert here.ask("/dead")["items"] == []
         assert here.do("/dead/restore", body={"all": True}) == {"restored": 1}

@@ -270,4 +270,4 @@ def _draw_queues(screen: Screen, queues: Sequence[QueueStats]) -> None:
         head.append("paused")
         for row, queue in zip(rows, queues, strict=True):
             row.append(queue.paused)
-    screen.table(head, rows)
+    screen.table(head, rows, gives_way=[("idle", 0), ("next due", 0), ("waiting", 0)])
