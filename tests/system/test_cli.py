@@ -97,7 +97,7 @@ def test_every_command_explains_itself_with_two_examples() -> None:
         _, _, examples = seen.out.partition("\nexamples:\n")
         assert len(re.findall(rf"^  (?:.* \| )?relevo {' '.join(words)}\b", examples, re.MULTILINE)) >= 2, words
         assert "None" not in seen.out
-        assert "--json" in seen.out or words[0] in ("worker", "web"), words
+        assert "--json" in seen.out or words[0] in ("worker", "web", "completion"), words
 
 
 def test_installed_command_is_a_process_with_an_exit_code(server: Server, app: Relevo) -> None:
