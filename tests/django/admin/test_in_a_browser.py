@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -171,6 +172,6 @@ def test_text_is_light_on_dark_where_the_browser_is_dark(
         window.login(users(all=True).username)
         window.go(f"{JOBS}{dead.id}/change/")
         for selector in (".relevo-text", ".field-state .readonly"):
-            assert window.do(lambda page, one=selector: of(page, one, "color")) > 150
-        assert window.do(lambda page: of(page, ".relevo-text", "backgroundColor")) < 80
-        assert window.do(lambda page: of(page, "body", "backgroundColor")) < 80
+            assert window.do(partial(of, selector=selector, what="color")) > 150
+        assert window.do(partial(of, selector=".relevo-text", what="backgroundColor")) < 80
+        assert window.do(partial(of, selector="body", what="backgroundColor")) < 80
