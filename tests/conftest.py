@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import pkgutil
 import shutil
 import signal
 import tempfile
@@ -46,9 +45,11 @@ hypothesis.settings.load_profile("relevo")
 
 # All of relevo is imported before any thread starts: pytest rewrites its modules, because relevo brings a plugin, and
 # in Python 3.11 parsing in two threads at once (the other one formats a traceback) raises SystemError.
-for _module in pkgutil.walk_packages(relevo.__path__, "relevo."):
-    if not _module.name.endswith("__main__") and not _module.name.startswith("relevo.django."):  # needs a project
-        importlib.import_module(_module.name)
+_HOME = Path(relevo.__file__).parent
+for _file in sorted(_HOME.rglob("*.py")):
+    _parts = _file.relative_to(_HOME).with_suffix("").parts
+    if _file.stem != "__main__" and _parts[0] != "django":  # that needs a project
+        importlib.import_module(".".join(("relevo", *_parts)).removesuffix(".__init__"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell ignores Ctrl-C for what it runs in the background, and everything started from here would inherit that.

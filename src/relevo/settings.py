@@ -25,6 +25,7 @@ from relevo.schedules.schedule import TIMES, schedule_of
 from relevo.text import durations, names
 from relevo.text.masking import masked_url
 from relevo.text.nearest import did_you_mean
+from relevo.text.slots import queues_with_slots
 from relevo.upkeep.rules import AGES_ELSEWHERE, ages_of
 
 Read = Callable[[str, Any], Any]
@@ -57,6 +58,15 @@ def _label(name: str, given: Any) -> str:
     elif given != "":
         names.Address(**{"prefix": "", "env": "", "service": "app", name: given})
     return str(given)
+
+
+def _queues(name: str, given: Any) -> tuple[str, ...]:
+    found = _parts(given)
+    if not isinstance(found, list | tuple):
+        raise OptionError(f'{name}: a list of queues is needed, such as ["default", "mail:20"], found {given!r:.80}.')
+    for queue in queues_with_slots(name, found):
+        names.queue_address("", "", "app", queue)
+    return tuple(found)
 
 
 def _duration(name: str, given: Any, *, least: float) -> float:
@@ -263,6 +273,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # The queue of tasks that name none.
     queue: Annotated[str, _label] = "default"
+
+    # Queues that workers serve, each with a number of slots if it is to have so many: "mail:20". None: all of the app.
+    queues: Annotated[tuple[str, ...], _queues] = ()
 
     # Seconds a worker's claim lasts without a sign of life. A killed worker's job must run again within 15,
     # which leaves 3 to notice it.

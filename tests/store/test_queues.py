@@ -10,7 +10,7 @@ from relevo.engine.push import NewJob, push
 from relevo.engine.turn import leave
 from relevo.errors import OptionError
 from relevo.health.vitals_store import keep_minute
-from relevo.queues.store import clear, page, pause
+from relevo.queues.store import WALKED_BYTES, Mark, clear, page, pause, walk
 from tests.store.desk import LEASE_MS, Desk, kept, moved, new_id
 
 
@@ -217,3 +217,55 @@ def test_a_worker_that_leaves_a_paused_queue_is_not_called(desk: Desk) -> None:
     assert desk.stats().paused
     desk.run(pause(desk.keys, False))
     assert desk.bell("w1") == []
+
+
+# --- walk
+
+
+def ids_of_walk(desk: Desk, state: State, limit: int) -> list[str]:
+    found: list[str] = []
+    mark: Mark | None = Mark()
+    while mark is not None:
+        part = desk.run(walk(desk.keys, state, mark, limit))
+        assert part.looked <= limit
+        found += [one.id for one in part.jobs]
+        mark = part.mark
+    return found
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+def test_walk_meets_each_living_job_once_in_the_order_in_which_they_run(desk: Desk, limit: int) -> None:
+    for n in range(10):
+        desk.push_one(body(n), priority=n % 3)
+    assert ids_of_walk(desk, State.READY, limit) == desk.members("ready")
+    assert ids_of_walk(desk, State.SCHEDULED, limit) == []
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_walk_meets_ended_jobs_of_the_same_moment_once_the_newest_first(desk: Desk, limit: int) -> None:
+    ids = sorted(new_id() for _ in range(9))
+    desk.ask("ZADD", "done", *(value for n, id in enumerate(ids) for value in (n // 3, id)))
+    desk.ask("PEXPIRE", "done", 60_000)
+    for id in ids:
+        desk.ask("SET", f"ended:{id}", '{"state":"done"}', "PX", 60_000)
+    assert ids_of_walk(desk, State.DONE, limit) == ids[::-1]
+
+
+def test_walk_goes_on_behind_a_job_that_is_gone(desk: Desk) -> None:
+    ids = sorted(new_id() for _ in range(9))
+    desk.ask("ZADD", "done", *(value for id in ids for value in (5, id)))
+    desk.ask("PEXPIRE", "done", 60_000)
+    for id in ids:
+        desk.ask("SET", f"ended:{id}", '{"state":"done"}', "PX", 60_000)
+    part = desk.run(walk(desk.keys, State.DONE, Mark(), 4))
+    desk.ask("ZREM", "done", *ids[4:])
+    rest = desk.run(walk(desk.keys, State.DONE, part.mark, 100))
+    assert ([one.id for one in part.jobs], [one.id for one in rest.jobs]) == (ids[:4:-1], ids[3::-1])
+
+
+def test_walk_stops_where_enough_was_read(desk: Desk) -> None:
+    for n in range(3):
+        desk.push_one('{"t":"task","a":["' + "x" * WALKED_BYTES + f'",{n}]' + "}")
+    part = desk.run(walk(desk.keys, State.READY, Mark(), 100))
+    assert (len(part.jobs), part.looked) == (1, 1)
+    assert ids_of_walk(desk, State.READY, 100) == desk.members("ready")

@@ -24,7 +24,13 @@ async def test_many_failures_alike_are_counted(
     with caplog.at_level("INFO", "relevo.worker"):
         await drain(app)
     said = [record.getMessage() for record in caplog.records if "charge" in record.getMessage()]
-    assert sum(bool(re.search(r" is dead \(retries_exhausted\): ValueError no \d+$", line)) for line in said) == LINES
+    assert (
+        sum(
+            bool(re.search(r" is dead \(retries_exhausted\): ValueError no \d+; see: relevo job \w{20}$", line))
+            for line in said
+        )
+        == LINES
+    )
     assert sum("KeyError" in line for line in said) == 1
     assert said[-1] == "charge: 29 more jobs like these: each is dead (retries_exhausted): ValueError"
     assert len(said) == LINES + 2

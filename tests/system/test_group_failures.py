@@ -206,3 +206,27 @@ def test_jobs_beside_the_group_go_on(app: Relevo, tasks: Tasks) -> None:
     drained(app, queues=["default", "late"])
     assert tasks.ran == [0, 7]
     assert flow.state() is State.DEAD
+
+
+def test_a_workflow_of_which_not_all_is_kept_is_not_retried_in_part(app_factory: AppFactory) -> None:
+    app = app_factory(dead_max=5)
+    tasks = Tasks(app)
+    tasks.failing.add(0)
+    steps = [tasks.member.s(0), *(tasks.late.s(n) for n in range(1, 21))]
+    flow = group(steps, fail_fast=True).then(tasks.total.s()).enqueue()
+    with working(app, queues=["default"]):
+        eventually(lambda: flow.state().has_ended, what="the workflow ends")
+    with pytest.raises(JobError, match=r"15 of its 22 failed jobs are no longer kept.*dead_max \(5\)"):
+        flow.retry()
+    assert app.queue().stats().living + app.queue("late").stats().living == 0
+
+
+def test_a_long_chain_of_cancelled_jobs_in_two_queues_is_retried_as_a_whole(app: Relevo, tasks: Tasks) -> None:
+    steps = [tasks.member.s(1), *(tasks.late.s() if n % 2 else tasks.member.s() for n in range(249))]
+    flow = chain(*steps).enqueue()
+    assert flow.cancel() == 250
+    assert flow.state() is State.CANCELLED
+    assert flow.retry() >= 1
+    drained(app, queues=["default", "late"])
+    assert flow.result(timeout=PATIENCE) == 1
+    assert len(tasks.ran) == 250

@@ -11,6 +11,7 @@ import pytest
 from relevo import JobEvent, Relevo, State, current_job
 from relevo.engine.job_events import is_watched
 from relevo.errors import ConfigurationError, OptionError, UnknownJob
+from relevo.store.plan import Call
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.proxy import Proxy
@@ -202,6 +203,31 @@ async def test_a_broken_connection_loses_no_end(app_factory: AppFactory, server:
         proxy.reset_all()
         async with working(app):
             assert (await following)[-1].state is State.DONE
+
+
+async def test_what_was_said_last_is_told_though_its_events_were_lost(app: Relevo) -> None:
+    gate = asyncio.Event()
+
+    @app.task
+    async def report() -> None:
+        print("page 1")
+        current_job().progress(0.5)
+        await gate.wait()
+        print("page 2")
+        current_job().progress(1, "all")
+
+    job = await report.aenqueue()
+    events = job.events()
+    async with working(app):
+        seen = [await anext(events)]
+        while "progress" not in {one.kind for one in seen}:
+            seen.append(await anext(events))
+        await app.engine.arun(Call([b"UNLINK", app.engine.keys_of("default").key("watching")]))  # nothing is published
+        gate.set()
+        seen += await collected(events)
+    assert [(one.fraction, one.message) for one in seen if one.kind == "progress"] == [(0.5, ""), (1.0, "all")]
+    assert "".join(one.text for one in seen if one.kind == "logs") == "page 1\npage 2\n"
+    assert [one.kind for one in seen].count("ended") == 1
 
 
 def test_a_script_watches_a_job(app: Relevo) -> None:

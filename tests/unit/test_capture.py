@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relevo.engine import context
+from relevo.engine.context import JobContext
 from relevo.worker.capture import Capture, Installed, current
+from relevo.worker.output_lines import LONGEST
 from tests.eventually import PATIENCE
 
 LEFT_OUT = re.compile(r"\n?… ([\d,]+) bytes left out …\n")
@@ -34,6 +37,7 @@ def job(limit: int = BIG) -> Iterator[Capture]:
         yield capture
     finally:
         current.reset(token)
+        capture.end()
 
 
 # Called by the tests themselves: between a fixture and its test pytest puts its own streams and handlers back.
@@ -278,7 +282,7 @@ def test_bytes_written_to_the_buffer_are_captured_even_in_the_middle_of_a_charac
         sys.stdout.buffer.writelines([bytearray(b"!"), b"\xff"])
         sys.stdout.buffer.flush()
     assert capture.text() == "€!\ufffd"
-    assert cast(io.BytesIO, stdout.buffer).getvalue() == euro + b"!\xff"
+    assert cast(io.BytesIO, stdout.buffer).getvalue() == euro + b"!\xff\n"
 
 
 def test_bytes_reach_a_real_stream_that_has_no_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +294,51 @@ def test_bytes_reach_a_real_stream_that_has_no_buffer(monkeypatch: pytest.Monkey
             sys.stdout.buffer.flush()
         sys.stdout.buffer.write(b"outside")
     assert capture.text() == "in a job "
-    assert real.getvalue() == "in a job outside"
+    assert real.getvalue() == "in a job \noutside"
+
+
+def test_lines_of_jobs_are_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = real_stream(monkeypatch, "stdout")
+    with Installed():
+        with job(), ExitStack() as inner:
+            print("one", end=" ", flush=True)
+            inner.enter_context(job())
+            print("two", end=" ")
+            inner.close()
+            sys.stdout.write("and one\nunfinished")
+            print("outside", file=sys.__stdout__)
+        print("after")
+    assert printed(stdout) == "two \none and one\nunfinished\nafter\n"
+
+
+def test_lines_carry_their_job_where_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = real_stream(monkeypatch, "stdout")
+    token = context.running.set(JobContext(id="1m7", queue="default", target="shop.charge"))
+    with Installed(marked=True), job() as capture:
+        print("one\ntwo", 3)
+        sys.stdout.buffer.write(b"\xff bytes\nand")
+    context.running.reset(token)
+    assert cast(io.BytesIO, stdout.buffer).getvalue() == (
+        b"[shop.charge 1m7] one\n[shop.charge 1m7] two 3\n[shop.charge 1m7] \xff bytes\n[shop.charge 1m7] and\n"
+    )
+    assert capture.text() == "one\ntwo 3\n\ufffd bytes\nand"
+
+
+def test_each_group_of_lines_is_written_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A stream that is no terminal collects what is written, and would pass it on in the middle of a line."""
+    with open(tmp_path / "out", "w", encoding="utf-8") as real:
+        monkeypatch.setattr(sys, "stdout", real)
+        with Installed(), job():
+            print("x" * 5_000, "end")
+            assert (tmp_path / "out").read_text() == "x" * 5_000 + " end\n"
+
+
+def test_a_line_without_an_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = real_stream(monkeypatch, "stdout")
+    with Installed(), job():
+        for _ in range(LONGEST // 2**16 + 1):
+            sys.stdout.write("x" * 2**16)
+        assert printed(stdout) == "x" * (LONGEST + 2**16) + "\n"
 
 
 def test_everything_else_is_asked_of_the_real_stream(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

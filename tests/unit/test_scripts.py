@@ -117,6 +117,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (replays.lead(KEYS, "take", Replay(id=ID), "w"), 0),
     (queues.count(KEYS, "default"), 0),
     (queues.page(KEYS, "ready", 0, 1), 0),
+    (queues.walk(KEYS, State.READY, queues.Mark(), 1), 0),
     (queues.pause(KEYS, True), 0),
     (limits.unlimit(KEYS, "g:acme"), 0),
     (limits.adopt(KEYS, "g:acme", [ID.encode()] * 3), 3),

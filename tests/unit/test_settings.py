@@ -117,6 +117,7 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "pool": ("2", 2),
         "grace": ("0s", 0.0),
         "max_payload": ("512KiB", 524_288),
+        "queues": ("default:80, mail", ("default:80", "mail")),
         "result_ttl": ("1h30m", 5400.0),
         "failure_ttl": ("168h", 604_800.0),
         "dead_max": ("5", 5),

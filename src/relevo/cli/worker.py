@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from relevo.settings import load
 
@@ -17,10 +17,16 @@ def add(commands: Any) -> None:
         help="run an app's jobs",
         description="Run an app's jobs until stopped. SIGTERM or Ctrl-C: finish what runs, hand the rest back; "
         "a second time: hand back at once.",
-        epilog="example: relevo worker shop.jobs:app -Q default,mail -c 50 -p 2",
+        epilog="example: relevo worker shop.jobs:app -Q default,mail:20 -c 50 -p 2",
     )
     parser.add_argument("app", nargs="?", help="module:app (or set RELEVO_APP)")
-    parser.add_argument("-Q", "--queues", default="", help="queues to serve, with commas (default: all of the app)")
+    parser.add_argument(
+        "-Q",
+        "--queues",
+        action="append",
+        default=[],
+        help="queues to serve, with commas or again; mail:20 gives it 20 slots (default: all of the app)",
+    )
     parser.add_argument("-c", "--concurrency", type=int, help="jobs at once in one process (default: 100)")
     parser.add_argument("-t", "--threads", type=int, help="threads for plain functions in one process (default: 32)")
     parser.add_argument("-p", "--processes", type=int, default=1, help="worker processes (default: 1)")
@@ -36,6 +42,12 @@ def add(commands: Any) -> None:
         metavar="PATH",
         help="touch this file while all is well; for probes: python -m relevo.alive PATH",
     )
+    parser.add_argument(
+        "--log-jobs",
+        action=argparse.BooleanOptionalAction,
+        help="log each job that starts and that is done, and tracebacks of dead ones; on a terminal the default, with "
+        "up to 100 lines per second",
+    )
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
 
 
@@ -44,7 +56,10 @@ def run(args: argparse.Namespace) -> int:
     import os
     import sys
 
+    from relevo.errors import OptionError
+    from relevo.text.slots import MOST_SLOTS, queues_with_slots
     from relevo.worker.child import Order
+    from relevo.worker.division import checked_concurrency
     from relevo.worker.supervisor import Supervisor
 
     app = args.app or os.environ.get("RELEVO_APP")
@@ -62,6 +77,12 @@ def run(args: argparse.Namespace) -> int:
     if args.metrics_host is not None and args.metrics_port is None:
         print("relevo worker: --metrics-host says where, and --metrics-port is missing", file=sys.stderr)
         return 2
+    queues = tuple(name.strip() for name in ",".join(args.queues).split(",") if name.strip())
+    try:
+        checked_concurrency(queues_with_slots("-Q", queues), args.concurrency, MOST_SLOTS)
+    except OptionError as error:
+        print(f"relevo worker: {error}", file=sys.stderr)
+        return 2
     alive_file = Path(args.alive_file) if args.alive_file else None
     if alive_file is not None:
         try:
@@ -75,13 +96,14 @@ def run(args: argparse.Namespace) -> int:
     )
     order = Order(
         app=app,
-        queues=tuple(name.strip() for name in args.queues.split(",") if name.strip()),
+        queues=queues,
         concurrency=args.concurrency,
         threads=args.threads,
         burst=args.burst,
         max_jobs=args.max_jobs,
         max_memory=args.max_memory,
         log_level=args.log_level,
+        log_jobs=_log_jobs(args.log_jobs, is_terminal=sys.stderr.isatty()),
     )
     settings = load()
     supervisor = Supervisor(order, args.processes, settings, alive_file=alive_file)
@@ -93,3 +115,9 @@ def run(args: argparse.Namespace) -> int:
     with Scraped(args.metrics_host or "127.0.0.1", args.metrics_port) as scraped:
         supervisor.on_contact = scraped.know
         return supervisor.run()
+
+
+def _log_jobs(given: bool | None, *, is_terminal: bool) -> Literal["none", "some", "all"]:
+    if given is None:
+        return "some" if is_terminal else "none"
+    return "all" if given else "none"

@@ -94,12 +94,14 @@ class _Enqueue:
 
     def _found(self, task: Task[..., Any], name: str) -> Job[Any] | None:
         """The task of that name, where a new one would wait for a transaction: its id must be known now."""
-        if not (self._get and name and task.is_postponed):
+        if not self._get or not name or not task.is_postponed:
             return None
         engine, queue = task.engine, task.options.queue
         id = engine.run(holder(engine.keys_of(queue), name))
-        job: Job[Any] | None = (id and Job(engine, id, queue, created=False)) or None
-        return job if job is not None and QueuedTask(job, name).pending else None
+        if not id:
+            return None
+        job: Job[Any] = Job(engine, id, queue, created=False)
+        return job if QueuedTask(job, name).pending else None
 
 
 Enqueue = _Enqueue(get=False)

@@ -35,7 +35,7 @@ class QueuedTask(str):
 
     @property
     def id(self) -> str:
-        """Its id. In a transaction, `EnqueueOrGet` may find at the commit that another task took the name meanwhile:
+        """Its id. In a transaction, `EnqueueOrGet` may find at the commit that another task took the name before it:
         this is that one's id then.
         """
         return str(self) if self._job is None else self._job.id

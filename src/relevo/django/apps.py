@@ -14,7 +14,7 @@ class RelevoConfig(AppConfig):
 
     name = "relevo.django"
     label = "relevo"
-    verbose_name = "relevo"
+    verbose_name = "Relevo"
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:

@@ -11,7 +11,18 @@ import msgspec
 
 from relevo.engine import job_store as jobs
 from relevo.engine.job import State
-from relevo.engine.job_events import ALL, KINDS, RENEW_AFTER, WATCH_MS, JobEvent, end_of, serving, unknown_kinds, watch
+from relevo.engine.job_events import (
+    ALL,
+    KINDS,
+    RENEW_AFTER,
+    WATCH_MS,
+    JobEvent,
+    Kind,
+    end_of,
+    serving,
+    unknown_kinds,
+    watch,
+)
 from relevo.engine.lists import known_queues
 from relevo.errors import ConfigurationError, OptionError, UnknownJob
 from relevo.store.plan import Call
@@ -83,7 +94,7 @@ class Stream:
 
 async def events_of_job(engine: Engine, queue: str, id: str) -> AsyncGenerator[JobEvent, None]:
     """What happens to a job until it has ended, beginning with its latest progress."""
-    stream, keys = Stream(engine), engine.keys_of(queue)
+    stream, keys, received = Stream(engine), engine.keys_of(queue), Received()
     end: asyncio.Task[Any] | None = None
     try:
         await stream.watch([(queue, id)])
@@ -92,13 +103,16 @@ async def events_of_job(engine: Engine, queue: str, id: str) -> AsyncGenerator[J
             raise UnknownJob(f"no job {id} on {queue}: it never was, or its record has ended")
         end = asyncio.create_task(engine.client.await_end(keys, id, None), name=f"relevo events of {id}")
         end.add_done_callback(lambda _: stream.end())
-        if (latest := _latest(queue, seen)) is not None and not end.done():
-            yield latest
+        if not seen.state.has_ended and (latest := _progress(queue, seen)) is not None and not end.done():
+            yield received.note(latest)
         while True:
             event = await stream.next()
             if event is not None and event.kind != "ended":
-                yield event
+                yield received.note(event)
             elif end.done():
+                if not seen.state.has_ended:
+                    for missed in received.missed(queue, await engine.arun(jobs.look(keys, id))):
+                        yield missed
                 yield end_of(id, queue, end.result())
                 return
             elif stream.is_due:
@@ -109,15 +123,43 @@ async def events_of_job(engine: Engine, queue: str, id: str) -> AsyncGenerator[J
         await stream.close()
 
 
-def _latest(queue: str, seen: jobs.Seen) -> JobEvent | None:
-    text = seen.notes.get("progress")
-    if not text or seen.state.has_ended:
+class Received:
+    """What a reader knows: the last events of a job may be lost, or come before its worker knows that one reads."""
+
+    def __init__(self) -> None:
+        self._progress: tuple[float | None, str] | None = None
+        self._logs: dict[int, str] = {}
+
+    def note(self, event: JobEvent) -> JobEvent:
+        """The reader gets this event."""
+        if event.kind == "progress":
+            self._progress = (event.fraction, event.message)
+        elif event.kind == "logs":
+            self._logs[event.attempt] = self._logs.get(event.attempt, "") + event.text
+        return event
+
+    def missed(self, queue: str, seen: jobs.Seen) -> Iterator[JobEvent]:
+        """The rest of the logs and the last progress, as far as they are kept and the reader has not got them."""
+        attempt = seen.record.runs if seen.record else 0
+        before, logs = self._logs.get(attempt, ""), seen.notes.get(f"log:{attempt}", "")
+        if logs.startswith(before) and logs != before:
+            yield _event(queue, seen, "logs", attempt=attempt, text=logs[len(before) :])
+        latest = _progress(queue, seen)
+        if latest is not None and self._progress != (latest.fraction, latest.message):
+            yield latest
+
+
+def _progress(queue: str, seen: jobs.Seen) -> JobEvent | None:
+    """The progress that a job last reported; None: it has reported none, or it is not kept."""
+    if not (text := seen.notes.get("progress")):
         return None
     latest = msgspec.json.decode(text)
-    task = seen.envelope.target if seen.envelope else ""
-    return JobEvent(
-        kind="progress", job=seen.id, queue=queue, task=task, fraction=latest["fraction"], message=latest["message"]
-    )
+    return _event(queue, seen, "progress", fraction=latest["fraction"], message=latest["message"])
+
+
+def _event(queue: str, seen: jobs.Seen, kind: Kind, **more: Any) -> JobEvent:
+    task = seen.record.target if seen.record else seen.envelope.target if seen.envelope else ""
+    return JobEvent(kind=kind, job=seen.id, queue=queue, task=task, **more)
 
 
 async def events_of_app(

@@ -7,16 +7,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from relevo.engine.job import Envelope, Record, State
-from relevo.engine.job_store import Claim, read_claim, readable, record_of, remove
+from relevo.engine.job import Envelope, Record, State, Story
+from relevo.engine.job_store import Claim, read_claim, readable, record_of, remove, story_of
 from relevo.engine.offers_store import read_unknown
 from relevo.errors import OptionError, ServerRefused
 from relevo.store.keys import QueueKeys
-from relevo.store.plan import Call
+from relevo.store.plan import Argument, Call
 from relevo.store.topology import slot_of
 
 #: Jobs removed in one call: each costs the server some 20 µs, and half as much again if it is parked.
 CLEARED = 100
+#: Bytes of bodies and records that one step of a walk reads.
+WALKED_BYTES = 2**22
 _STATES = ("ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired")
 
 
@@ -75,6 +77,27 @@ class Listed(Struct, frozen=True):
     due_ms: int | None = None
     claim: Claim | None = None
     record: Record | None = None
+    #: Of one that has not ended; with `walk` only.
+    story: Story = Story()
+    #: Its place in the listing, see `Mark`.
+    score: str = ""
+
+
+class Mark(Struct, frozen=True):
+    """Where a walk goes on: behind this job of this score."""
+
+    id: str = ""
+    score: str = "0"
+
+
+class Part(Struct, frozen=True):
+    """What a step of a walk found."""
+
+    jobs: list[Listed]
+    #: How many entries it looked at; records of some of them may have ended.
+    looked: int
+    #: None: the walk is at its end.
+    mark: Mark | None
 
 
 def page(queue: QueueKeys, state: str, offset: int, limit: int) -> Call[list[Listed]]:
@@ -91,13 +114,39 @@ def page(queue: QueueKeys, state: str, offset: int, limit: int) -> Call[list[Lis
     return Call([state, offset, limit], decode, script, queue.of(script))
 
 
-def _listed(state: State, id: bytes, score: bytes, text: bytes, claim: bytes) -> Listed:
+def walk(queue: QueueKeys, state: State, mark: Mark, limit: int) -> Call[Part]:
+    """The next jobs in one state, in the order of `page`, from a place on that others do not shift."""
+    script = queue.script("queues/walk_jobs")
+
+    def decode(reply: list[Any]) -> Part:
+        *columns, looked, last, score = reply
+        found = [_listed(state, *row) for row in zip(*columns, strict=True)]
+        return Part(found, looked, Mark(last.decode(), score.decode()) if last else None)
+
+    return Call([state.value, mark.id, mark.score, limit, WALKED_BYTES], decode, script, queue.of(script))
+
+
+def ended_before(queue: QueueKeys, state: State, before_ms: int, most: int) -> Call[list[str]]:
+    """Ids of jobs that ended in this state before a time, the oldest first; records of some may have ended."""
+    key, span = queue.key(state.value), (b"-inf", f"({before_ms}")
+    command: list[Argument] = [b"ZRANGE", key, *span, b"BYSCORE", b"LIMIT", 0, most]
+    return Call(command, lambda ids: [id.decode() for id in ids])
+
+
+def count_ended_before(queue: QueueKeys, state: State, before_ms: int) -> Call[int]:
+    """How many `ended_before` would find."""
+    return Call([b"ZCOUNT", queue.key(state.value), b"-inf", f"({before_ms}"], int)
+
+
+def _listed(state: State, id: bytes, score: bytes, text: bytes, claim: bytes, story: bytes = b"") -> Listed:
+    at = score.decode()
     if state.has_ended:
         record = record_of(text, state)
-        return Listed(id.decode(), state, readable(bytes(record.body)), bytes(record.body), record=record)
+        body = bytes(record.body)
+        return Listed(id.decode(), state, readable(body), body, record=record, story=record.story, score=at)
     number = int(float(score))
     due = number // 1024 if state is State.SCHEDULED else number if state is State.RUNNING else None
-    return Listed(id.decode(), state, readable(text), text, due, read_claim(claim))
+    return Listed(id.decode(), state, readable(text), text, due, read_claim(claim), story=story_of(story), score=at)
 
 
 def pause(queue: QueueKeys, pause: bool, ends_ms: int = 0, note: bytes = b"{}") -> Call[bool]:

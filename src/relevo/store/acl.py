@@ -109,6 +109,7 @@ SCRIPTS: dict[Role, set[str]] = {
     "monitor": {
         "queues/count_jobs",
         "queues/list_jobs",
+        "queues/walk_jobs",
         "engine/read_job",
         "dead/list_letters",
         "dead/read_error_groups",

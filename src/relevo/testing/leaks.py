@@ -1,8 +1,8 @@
 """Leaks on a server: every key and entry must have a time limit, or belong to a live job or an open workflow.
 
 These keys of a queue have no time limit and empty with its jobs, so each of their entries must name a live job:
-`jobs ready scheduled running waiting claims story groups names`. Entries of `waiters` may also be open workflows, and
-so may the owner of what is carried (`carried:<id>`).
+`jobs ready scheduled running waiting claims story groups names`. Entries of `names` and `waiters` may also be of open
+workflows, and so may the owner of what is carried (`carried:<id>`).
 
 `errands` and `letters` empty as outbox messages are delivered: each message stands in both, each schedule in `errands`
 and `schedules`. A message that is overdue by some seconds was lost: a worker, or the process that caused it, delivers
@@ -105,7 +105,7 @@ class _Queue:
             case "waiters":
                 return {id for id in self._fields(name) if not self._lives(id)}
             case "names":
-                return {b"%b of %b" % pair for pair in self._pairs(name) if pair[1] not in self._jobs}
+                return {b"%b of %b" % pair for pair in self._pairs(name) if not self._lives(pair[1])}
             case "errands":
                 known = self._fields("letters") | {b"@" + name for name in self._fields("schedules")}
                 return self._scores(name).keys() - known

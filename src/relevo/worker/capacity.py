@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from relevo.worker.divided_runner import DividedRunner
+from relevo.worker.division import Division
 from relevo.worker.runner import Runner
 
 if TYPE_CHECKING:
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
 #: the server hands out in about a millisecond, in which it serves no other client.
 AHEAD = 0.02
 AHEAD_MOST = 300
+#: Seconds over which the rate of one of several queues is measured.
+RATE_EVERY = 0.1
 
 
 class Capacity:
@@ -39,20 +44,28 @@ class Capacity:
         """Claim no more."""
         self._is_closed = True
 
-    def room(self) -> int:
-        """How many more jobs one consumer may claim now."""
+    def room(self, consumer: Consumer) -> int:
+        """How many more jobs this consumer may claim now."""
         if self._is_closed:
             self._is_starving = True  # wake it when the last job has ended, whichever queue that came from
             return 0
-        ahead = min(AHEAD_MOST, int(self._rate() * AHEAD))
-        free = self._slots + ahead - self.in_hand - self._reserved
+        free = self.free(consumer)
         if free <= 0:
             self._is_starving = True
             return 0
         hungry = sum(not consumer.is_resting for consumer in self.consumers) or 1
         return -(-free // hungry)
 
-    def reserve(self, n: int) -> None:
+    def free(self, consumer: Consumer) -> int:  # noqa: ARG002  # one queue has all slots
+        """How many jobs it could claim, if no other consumer did."""
+        ahead = min(AHEAD_MOST, int(self._rate() * AHEAD))
+        return self._slots + ahead - self.in_hand - self._reserved
+
+    def most(self, consumer: Consumer) -> int:  # noqa: ARG002  # as above
+        """How many slots its queue may have."""
+        return self._slots
+
+    def reserve(self, consumer: Consumer, n: int) -> None:  # noqa: ARG002  # as above
         """Room that a turn under way will fill (or, negative, has filled or left to others)."""
         self._reserved += n
         if n < 0:
@@ -65,3 +78,49 @@ class Capacity:
             for consumer in self.consumers:
                 if not consumer.is_resting:
                     consumer.settle_soon()
+
+
+class DividedCapacity(Capacity):
+    """The same for several queues, none of which may take what is kept for the others."""
+
+    def __init__(self, division: Division, runner: DividedRunner) -> None:
+        super().__init__(division.size, runner, lambda: 0.0)
+        self._division = division
+        self._count = runner.count
+        #: of each queue: room that its turn under way will fill, jobs claimed ahead, jobs ended when last measured
+        self._reserved_of = [0] * len(division.own)
+        self._ahead = [0] * len(division.own)
+        self._ended = [0] * len(division.own)
+        self._measured_at = time.monotonic()
+
+    def free(self, consumer: Consumer) -> int:
+        """How many jobs it could claim, if no other consumer did."""
+        self._measure()
+        in_hand = list(self._count.in_hand)
+        for one in self.consumers:
+            in_hand[one.number] += one.unsettled + self._reserved_of[one.number]
+        # Jobs claimed ahead need no slot yet, so they leave those of other queues alone.
+        taken = [max(0, count - ahead) for count, ahead in zip(in_hand, self._ahead, strict=True)]
+        number = consumer.number
+        taken[number] = in_hand[number] - self._ahead[number]
+        return min(self._division.free(number, taken), self._slots + AHEAD_MOST - sum(in_hand))
+
+    def most(self, consumer: Consumer) -> int:
+        """How many slots its queue may have."""
+        return self._division.most(consumer.number)
+
+    def reserve(self, consumer: Consumer, n: int) -> None:
+        """Room that a turn under way will fill (or, negative, has filled or left to others)."""
+        self._reserved_of[consumer.number] += n
+        super().reserve(consumer, n)
+
+    def _measure(self) -> None:
+        """How many jobs of each queue may be claimed ahead, by the rate at which they end."""
+        now = time.monotonic()
+        seconds = now - self._measured_at
+        if seconds < RATE_EVERY:
+            return
+        ended = list(self._count.ended)
+        rates = [(now - before) / seconds for now, before in zip(ended, self._ended, strict=True)]
+        self._ahead = [min(AHEAD_MOST, int(rate * AHEAD)) for rate in rates]
+        self._ended, self._measured_at = ended, now

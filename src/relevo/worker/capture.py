@@ -17,9 +17,11 @@ from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from threading import Lock, RLock
 from types import TracebackType
-from typing import ClassVar, Self, TextIO, cast
+from typing import Any, ClassVar, Self, TextIO, cast
 
 import msgspec
+
+from relevo.worker.output_lines import Lines
 
 _PIECE = 65_536  # characters or bytes added at once: a huge write is never copied whole
 
@@ -36,6 +38,8 @@ class Capture(msgspec.Struct, eq=False, gc=False):
     # cycles) not tracked by the garbage collector; lock and buffer are made at the first write.
     limit: int
     changed: bool = False
+    #: What was printed and waits for the end of its line before it goes to the real streams.
+    lines: Lines | None = None
     _kept: _Kept | None = None
 
     def write(self, text: str) -> None:
@@ -69,6 +73,22 @@ class Capture(msgspec.Struct, eq=False, gc=False):
         with kept.lock:
             self.changed = False
             return kept.text()
+
+    def forward(self, real: Any, text: str | bytes | memoryview, *, is_marked: bool) -> None:
+        """Pass on to a real stream what ends a line; what does not waits for its end."""
+        lines = self.lines
+        if lines is None:
+            with _FIRST_WRITE:
+                lines = self.lines = self.lines or Lines(is_marked=is_marked)
+        try:
+            lines.put(real, bytes(text) if isinstance(text, memoryview) else text)
+        except Exception:  # noqa: BLE001, S110 - a closed pipe or a narrow encoding is not the job's fault
+            pass
+
+    def end(self) -> None:
+        """The attempt has ended: its last line goes to the real streams, too."""
+        if self.lines is not None:
+            self.lines.end()
 
     def _begin(self) -> _Kept:
         with _FIRST_WRITE:
@@ -130,10 +150,11 @@ current: ContextVar[Capture | None] = ContextVar("relevo_capture", default=None)
 class _Stream:
     """Replaces `sys.stdout` or `sys.stderr`; other attributes are those of the real stream."""
 
-    def __init__(self, real: TextIO | None, *, forward: bool) -> None:
+    def __init__(self, real: TextIO | None, *, forward: bool, marked: bool) -> None:
         self._real = real  # None in a process without a console
         self._forward = forward
-        self.buffer = _Buffer(real, forward=forward)
+        self._marked = marked
+        self.buffer = _Buffer(real, forward=forward, marked=marked)
 
     def write(self, text: str) -> int:
         capture = current.get()
@@ -143,10 +164,7 @@ class _Stream:
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         capture.write(text)
         if self._forward and self._real is not None:
-            try:
-                self._real.write(text)
-            except Exception:  # noqa: BLE001, S110 - a closed pipe or a narrow encoding is not the job's fault
-                pass
+            capture.forward(self._real, text, is_marked=self._marked)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -183,9 +201,10 @@ class _Stream:
 class _Buffer:
     """The `.buffer` of a replaced stream: takes bytes."""
 
-    def __init__(self, real: TextIO | None, *, forward: bool) -> None:
+    def __init__(self, real: TextIO | None, *, forward: bool, marked: bool) -> None:
         self._real = real
         self._forward = forward
+        self._marked = marked
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         view = memoryview(data).cast("B")
@@ -194,22 +213,20 @@ class _Buffer:
             self._pass_on(view)
             return len(view)
         capture.write_bytes(view)
-        if self._forward:
-            try:
-                self._pass_on(view)
-            except Exception:  # noqa: BLE001, S110 - as above
-                pass
+        if self._forward and self._real is not None:
+            sink = _sink(self._real)
+            text = view if sink is not None else bytes(view).decode("utf-8", "replace")
+            capture.forward(self._real if sink is None else sink, text, is_marked=self._marked)
         return len(view)
 
     def _pass_on(self, view: memoryview) -> None:
         if self._real is None:
             return
-        # Looked up each time: `detach` may have removed it, and a StringIO has none.
-        buffer = getattr(self._real, "buffer", None)
-        if buffer is None:
+        sink = _sink(self._real)
+        if sink is None:
             self._real.write(bytes(view).decode("utf-8", "replace"))
         else:
-            buffer.write(view)
+            sink.write(view)
 
     def writelines(self, lines: Iterable[bytes]) -> None:
         for line in lines:
@@ -223,6 +240,14 @@ class _Buffer:
 
     def __getattr__(self, name: str) -> object:
         return getattr(getattr(self._real, "buffer", self._real), name)
+
+
+def _sink(real: TextIO) -> Any:
+    """Where bytes go, looked up each time: `detach` may have removed it, and a StringIO has none."""
+    try:
+        return getattr(real, "buffer", None)
+    except ValueError:  # detached
+        return None
 
 
 def _flush(real: TextIO | None) -> None:
@@ -287,7 +312,8 @@ class Installed:
     """Routes stdout, stderr and logging of this process to the captures, for as long as it is entered.
 
     May be nested: the first entry installs, the last exit restores. With `forward` what jobs print
-    also goes to the real streams; log records do not, since the app's own handlers print them.
+    also goes to the real streams, in whole lines, and with `marked` each with the job; log records do not, since the
+    app's own handlers print them.
 
         with Installed():
             token = current.set(capture)
@@ -298,16 +324,24 @@ class Installed:
     _lock: ClassVar = Lock()
     _entered: ClassVar[int] = 0
     _routing: ClassVar[_Routing | None] = None
+    #: In a child process: what its parent does.
+    marks: ClassVar[bool] = False
 
-    def __init__(self, *, forward: bool = True) -> None:
+    def __init__(self, *, forward: bool = True, marked: bool = False) -> None:
         self._forward = forward
+        self._marked = marked
 
     def __enter__(self) -> Self:
         with Installed._lock:
             Installed._entered += 1
             if Installed._routing is None:
-                Installed._routing = _Routing(forward=self._forward)
+                Installed._routing = _Routing(forward=self._forward, marked=self._marked or Installed.marks)
         return self
+
+    @classmethod
+    def is_marked(cls) -> bool:
+        """Whether lines that jobs print are passed on with their job; child processes do likewise."""
+        return cls._routing is not None and cls._routing.marked
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -322,10 +356,11 @@ class Installed:
 class _Routing:
     """The replaced streams, and the original ones."""
 
-    def __init__(self, *, forward: bool) -> None:
+    def __init__(self, *, forward: bool, marked: bool) -> None:
+        self.marked = marked
         self._before = sys.stdout, sys.stderr
-        self._stdout = cast(TextIO, _Stream(sys.stdout, forward=forward))
-        self._stderr = cast(TextIO, _Stream(sys.stderr, forward=forward))
+        self._stdout = cast(TextIO, _Stream(sys.stdout, forward=forward, marked=marked))
+        self._stderr = cast(TextIO, _Stream(sys.stderr, forward=forward, marked=marked))
         self._handler = _Handler(forward=forward)
         sys.stdout, sys.stderr = self._stdout, self._stderr
         logging.getLogger().addHandler(self._handler)

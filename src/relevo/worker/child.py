@@ -25,6 +25,7 @@ from relevo.store.server_facts import gather
 from relevo.store.server_verdicts import Level, judge
 from relevo.worker.announcement import announce
 from relevo.worker.imports import BrokenModule
+from relevo.worker.job_log import JobFormatter, LogJobs
 from relevo.worker.ledger import Ledger
 from relevo.worker.loading import home_of, load_app
 from relevo.worker.pulse import Pulse
@@ -50,6 +51,8 @@ class Order(Struct, frozen=True, kw_only=True):
     #: MiB of resident memory above which the process restarts.
     max_memory: int | None = None
     log_level: str = "INFO"
+    #: Jobs that start and go well in the log; with any, failed ones with their traceback, and output with its job.
+    log_jobs: LogJobs = "none"
     #: Whether it logs what is the same for all processes of a command: the names of tasks and schedules.
     is_first: bool = True
     #: Whether to report to the supervisor that the event loop runs and the server answers.
@@ -132,6 +135,7 @@ async def work(app: Relevo, order: Order) -> int:
         burst=order.burst,
         max_jobs=order.max_jobs,
         ledger=ledger,
+        log_jobs=order.log_jobs,
     )
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, worker.stop)
@@ -199,11 +203,11 @@ def _resident_mib() -> float:
 
 def main(order: Order) -> int:
     """Load the app and work."""
-    logging.basicConfig(
-        level=order.log_level.upper(),
-        format=f"%(asctime)s %(levelname)-7s [{os.getpid()}] %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        JobFormatter(f"%(asctime)s %(levelname)-7s [{os.getpid()}] %(name)s: %(message)s", datefmt="%H:%M:%S")
     )
+    logging.basicConfig(level=order.log_level.upper(), handlers=[handler])
     try:
         app = load_app(order.app)
         gc.collect()

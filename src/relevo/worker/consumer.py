@@ -167,7 +167,7 @@ class Consumer:
             # A retry that goes back may be due before the time we rest for: then ask as well, to learn when to wake.
             # No more than a turn gives: fewer than we asked for must mean that the queue is empty, and nothing else.
             part = self._settled.cut()
-            want = min(self._most, capacity.room()) if not self._resting or part.moved else 0
+            want = min(self._most, capacity.room(self)) if not self._resting or part.moved else 0
             if not want and not len(part):
                 if self._worker.is_drained and not capacity.in_hand:
                     await self.outbox.finish()
@@ -179,14 +179,14 @@ class Consumer:
             if self._is_called:
                 self._is_called = False
                 want = min(want, AT_FIRST)
-            capacity.reserve(want)
+            capacity.reserve(self, want)
             calls = self._calls
             self.is_asking, self._settling = True, len(part)
             try:
                 found = await self._turn(want, part)
             finally:
                 self.is_asking, self._settling = False, 0
-                capacity.reserve(-want)
+                capacity.reserve(self, -want)
             if found is None:
                 continue
             self._arrivals.take_all(found)

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 
 from relevo.engine.outcome import End, Outcome, TryAgain
-from relevo.text.legible import short
+from relevo.text.legible import clean, short
 from relevo.text.masking import masked_text
 from relevo.worker.run import Run
 
@@ -15,15 +15,23 @@ log = logging.getLogger("relevo.worker")
 
 #: Characters of an error's message.
 MESSAGE_MOST = 300
+#: Characters of a traceback: its end, where the error is.
+TRACEBACK_MOST = 4_000
 #: Lines per second about attempts of one task that failed alike. The store keeps every one of them.
 LINES = 20
 WINDOW = 1.0
 
 
 class FailureLog:
-    """The failures of one worker."""
+    """The failures of one worker.
 
-    def __init__(self) -> None:
+    `look` is the command that shows a job, `{}` in the place of its id. With `tracebacks` the line of a dead job is
+    followed by its traceback, for a person who reads along.
+    """
+
+    def __init__(self, look: str = "relevo job {}", *, tracebacks: bool = False) -> None:
+        self._look = look
+        self._tracebacks = tracebacks
         self._loop = asyncio.get_running_loop()
         self._seen: Counter[tuple[int, str, str, str]] = Counter()
         self._alarm: asyncio.TimerHandle | None = None
@@ -50,7 +58,15 @@ class FailureLog:
         if isinstance(outcome, TryAgain):
             log.log(level, "%s %s: %s %s; again in %.1f s", target, run.held.id, last.error, message, outcome.delay)
         else:
-            log.log(level, "%s %s %s: %s %s", target, run.held.id, how, last.error, message)
+            more = self._explained(run, last.traceback) if outcome.state == "dead" else ""
+            log.log(level, "%s %s %s: %s %s%s", target, run.held.id, how, last.error, message, more)
+
+    def _explained(self, run: Run, traceback: str) -> str:
+        """Where to see why a job died, and the traceback if it is wanted here."""
+        text = f"; see: {self._look.format(run.held.id)}"
+        if self._tracebacks and traceback:
+            text += "\n" + clean(masked_text(traceback[-TRACEBACK_MOST:])).rstrip()
+        return text
 
     def flush(self) -> None:
         """Say how many were left out."""

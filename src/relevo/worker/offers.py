@@ -73,6 +73,17 @@ def offer_of(engine: Engine, queue: str, worker: str) -> Offer:
     return Offer(_digests(known))
 
 
+def executors_of(engine: Engine, queue: str) -> set[str]:
+    """Where jobs of this queue are known to run: places are kept for them before the first one comes."""
+    bus = engine.part(Bus)
+    if not is_bus_name(queue):
+        return {task.executor for task in engine.tasks.values() if task.options.queue == queue}
+    if ":notifications:" in queue:
+        subscribed = bus.subscribed(queue)
+        return set() if subscribed is None or subscribed.task is None else {subscribed.task.executor}
+    return {task.executor for task in bus.actions_of(queue.partition(":")[0]).values()}
+
+
 def _digests(tasks: dict[str, Task[..., Any]]) -> dict[str, str]:
     return {name: task.signature.digest for name, task in tasks.items() if name.isprintable() and len(name) <= LONGEST}
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, NotRequired, TypedDict, Unpack
 
 from relevo.engine.engine import Engine
 from relevo.engine.outcome import CancelAsked, Happened, Interrupted, Returned
@@ -16,11 +17,22 @@ from relevo.worker.executors.executor import Place
 from relevo.worker.executors.registry import Executors
 from relevo.worker.failure_log import FailureLog
 from relevo.worker.happened import happened_in, is_failure
+from relevo.worker.job_log import JobLog, LogJobs
 from relevo.worker.ledger import Ledger
 from relevo.worker.run import Encoded, Origin, Run, Stopped
 from relevo.worker.tracing import begin_span, end_span
 
 log = logging.getLogger("relevo.worker")
+
+
+class Sizes(TypedDict):
+    """How many attempts each executor of a runner runs at once, and what is called and logged after each."""
+
+    concurrency: int
+    threads: int
+    processes: int
+    on_settled: Callable[[], None]
+    log_jobs: NotRequired[LogJobs]
 
 
 class Runner:
@@ -29,12 +41,14 @@ class Runner:
     All of it happens on the event loop, except that `_begin` is called where the function is.
     """
 
-    def __init__(
-        self, engine: Engine, *, concurrency: int, threads: int, processes: int, on_settled: Callable[[], None]
-    ) -> None:
+    def __init__(self, engine: Engine, **sizes: Unpack[Sizes]) -> None:
         self._engine = engine
-        self._on_settled = on_settled
-        self._executors = Executors(Place(concurrency, threads, processes, self._begin, self._ended))
+        self._on_settled = sizes["on_settled"]
+        log_jobs = sizes.get("log_jobs", "none")
+        #: None, and no step of an attempt looks at it: jobs that go well are not logged.
+        self._job_log = None if log_jobs == "none" else JobLog(log_jobs)
+        begin, ended = (self._begin, self._ended) if self._job_log is None else (self._begin_logged, self._ended_logged)
+        self._executors = Executors(Place(sizes["concurrency"], sizes["threads"], sizes["processes"], begin, ended))
         self._telemetry = engine.telemetry
         #: claimed and not yet settled, by id and token: a job whose lease was lost may be claimed again by this worker
         self.runs: dict[tuple[Origin, str, int], Run] = {}
@@ -44,7 +58,7 @@ class Runner:
         #: newly claimed jobs are given back at once
         self.is_closing = False
         self.done = self.failed = 0
-        self.failure_log = FailureLog()
+        self.failure_log = FailureLog(_look(engine), tracebacks=log_jobs != "none")
         self._logs_done = engine.logs_done and log.isEnabledFor(logging.INFO)
 
     # in
@@ -80,6 +94,18 @@ class Runner:
             run.span = begin_span(self._telemetry, run)
         if faults.ACTIVE:
             faults.at("started")
+
+    def _begin_logged(self, run: Run) -> None:
+        assert self._job_log is not None
+        self._begin(run)
+        self._job_log.started(run)
+
+    def _ended_logged(self, run: Run, result: Any, error: BaseException | None) -> None:
+        assert self._job_log is not None
+        before = self.done
+        self._ended(run, result, error)
+        if self.done > before and not self._logs_done:
+            self._job_log.done(run)
 
     # out
     def _ended(self, run: Run, result: Any, error: BaseException | None) -> None:
@@ -124,6 +150,8 @@ class Runner:
 
     def _forget(self, run: Run) -> None:
         run.settled = True
+        if run.capture.lines is not None:
+            run.capture.end()
         origin, held = run.origin, run.held
         self.runs.pop((origin, held.id, held.token), None)
         if self._newest.get((origin, held.id)) is run:
@@ -207,7 +235,15 @@ class Runner:
     def close(self) -> None:
         """End threads and processes."""
         self.failure_log.flush()
+        if self._job_log is not None:
+            self._job_log.flush()
         self._executors.close()
+
+
+def _look(engine: Engine) -> str:
+    """The command that shows a job, `{}` in the place of its id."""
+    is_given = not engine.loaded_from or "RELEVO_APP" in os.environ
+    return "relevo job {}" if is_given else f"relevo job {{}} -A {engine.loaded_from}"
 
 
 _RETURNED = Returned()

@@ -177,10 +177,14 @@ class Supervisor:
             _tell_to_stop(child)
 
     def _stop(self, number: int, _frame: object) -> None:
+        self._begin_to_stop(f"{signal.Signals(number).name}: stopping; again to hand running jobs back at once")
+
+    def _begin_to_stop(self, why: str) -> None:
         self._signals += 1
         if self._signals == 1:
             notify("STOPPING=1")
-            log.info("%s: stopping; again to hand running jobs back at once", signal.Signals(number).name)
+            if self._children:
+                log.info("%s", why)
             graces = [child.contact.grace for child in self._children.values() if child.contact is not None]
             self._stop_by = time.monotonic() + max(graces, default=self._settings.grace) + KILL_AFTER
         elif self._signals == 2:
@@ -202,7 +206,7 @@ class Supervisor:
             if code == CANNOT_START:
                 log.error("worker process %d cannot start; see above", pid)
                 self._code = CANNOT_START
-                self._stop(signal.SIGTERM, None)
+                self._begin_to_stop("no other process will start")
                 continue
             lived = time.monotonic() - child.started
             self._short_lives = self._short_lives + 1 if lived < SHORT_LIFE else 0

@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 from relevo.bus.bus import Bus
 from relevo.engine.duty import Duty, repeat
@@ -26,19 +26,23 @@ from relevo.engine.workers import WorkerInfo
 from relevo.errors import ConfigurationError, FormatError, OptionError, StoreError, UnfitServer, UntrustedDirectory
 from relevo.store.aio import AsyncDriver
 from relevo.text.names import is_bus_name
+from relevo.text.slots import queues_with_slots
 from relevo.version import __version__
 from relevo.worker import capture
 from relevo.worker import kill_points as faults
 from relevo.worker.bell import Bell
-from relevo.worker.capacity import Capacity
+from relevo.worker.capacity import Capacity, DividedCapacity
 from relevo.worker.consumer import Consumer
+from relevo.worker.divided_runner import DividedRunner
+from relevo.worker.division import checked_concurrency, divided
 from relevo.worker.imports import import_tasks
 from relevo.worker.intake import Intake
+from relevo.worker.job_log import LogJobs
 from relevo.worker.lease_renewer import LeaseRenewer
 from relevo.worker.ledger import Ledger
 from relevo.worker.missing_tasks import MissingTasks
 from relevo.worker.presence import Presence, Registration
-from relevo.worker.runner import Runner
+from relevo.worker.runner import Runner, Sizes
 from relevo.worker.server_clock import StepLog
 from relevo.worker.time_limits import NotesDuty, TimeLimits
 from relevo.worker.timings import TimingsDuty
@@ -64,6 +68,7 @@ class Worker:
         burst: bool = False,
         max_jobs: int | None = None,
         ledger: Ledger | None = None,
+        log_jobs: LogJobs = "none",
     ) -> None:
         engine = getattr(app, "engine", None)
         if not isinstance(engine, Engine):
@@ -74,20 +79,17 @@ class Worker:
         self.engine = engine
         self.id = Ids()()
         import_tasks(engine)
-        if queues:
-            named = list(queues)
-        else:
-            named = [
-                settings.queue,
-                *(task.options.queue for task in engine.tasks.values()),
-                *engine.part(Bus).queues(self.id),
-            ]
-        for name in named:
+        given = queues_with_slots("queues", queues or settings.queues or self._all_queues())
+        for name in given:
             engine.keys_of(name)  # refuses a name that cannot be one
-        self.queues = tuple(dict.fromkeys(named))
+        self.queues = tuple(given)
         if len(self.queues) > 255:
             raise OptionError(f"a worker serves at most 255 queues, found {len(self.queues)}")
-        self.concurrency = _positive("concurrency", settings.concurrency if concurrency is None else concurrency)
+        if concurrency is not None:
+            _positive("concurrency", concurrency)
+        self.concurrency = checked_concurrency(given, concurrency, settings.concurrency)
+        #: of each queue: the slots given to it; None: it shares the others
+        self._given = tuple(given.values())
         self.burst = burst
         self.intake = Intake(engine, self.id)
         if any(map(is_bus_name, self.queues)):
@@ -105,6 +107,9 @@ class Worker:
         self.refused = 0
         self._max_jobs = None if max_jobs is None else _positive("max_jobs", max_jobs)
         self._ledger = ledger
+        if log_jobs not in get_args(LogJobs):
+            raise OptionError(f"log_jobs: 'none', 'some' or 'all' is needed, found {log_jobs!r:.80}")
+        self._log_jobs: LogJobs = log_jobs
         self.started_ms = int(time.time() * 1000)
         self._stop = asyncio.Event()
         self._stop_fast = asyncio.Event()
@@ -123,6 +128,10 @@ class Worker:
         self._known = None if settings.allow else len(known)
         some_async = any(task.is_async for task in known) or bool(settings.allow) or not known
         self._slots = self.concurrency if some_async else min(self.concurrency, self._threads)
+
+    def _all_queues(self) -> list[str]:
+        of_tasks = [task.options.queue for task in self.engine.tasks.values()]
+        return [self.engine.settings.queue, *of_tasks, *self.engine.part(Bus).queues(self.id)]
 
     @property
     def runner(self) -> Runner:
@@ -182,7 +191,7 @@ class Worker:
 
     async def _work(self, driver: AsyncDriver) -> None:
         renewer = self._assemble(driver)
-        with capture.Installed(forward=True):
+        with capture.Installed(forward=True, marked=self._log_jobs != "none"):
             await self._register()
             renewer.start()
             consumers = [self._guard(consumer.run, f"consumer {consumer.queue}") for consumer in self.consumers]
@@ -204,18 +213,10 @@ class Worker:
     def _assemble(self, driver: AsyncDriver) -> LeaseRenewer:
         """Make the parts, none of which runs yet."""
         engine = self.engine
-        runner = self._runner = Runner(
-            engine,
-            concurrency=self.concurrency,
-            threads=self._threads,
-            processes=engine.settings.pool or os.cpu_count() or 1,
-            on_settled=self._on_settled,
-        )
-        runner.ledger = self._ledger
-        time_limits = TimeLimits(runner, self._on_hanging)
-        self._capacity = Capacity(self._slots, runner, lambda: time_limits.rate)
+        time_limits = self._make_runner()
+        runner = self.runner
         self.consumers = [Consumer(self, queue, number, driver) for number, queue in enumerate(self.queues)]
-        self._capacity.consumers = self.consumers
+        self.capacity.consumers = self.consumers
         self._bells = self._make_bells(driver)
         # The first ones make the worker known; they are closed last.
         self.duties = [Registration(self), Presence(self), time_limits]
@@ -223,6 +224,28 @@ class Worker:
         for give in engine.duties:
             self.duties += give(self)
         return LeaseRenewer(engine, runner, self.consumers, time_limits)
+
+    def _make_runner(self) -> TimeLimits:
+        """Make what runs the jobs, and what says how many. One queue has all slots, and pays for no division."""
+        sizes: Sizes = {
+            "concurrency": self.concurrency,
+            "threads": self._threads,
+            "processes": self.engine.settings.pool or os.cpu_count() or 1,
+            "on_settled": self._on_settled,
+            "log_jobs": self._log_jobs,
+        }
+        if len(self.queues) == 1:
+            runner = self._runner = Runner(self.engine, **sizes)
+            time_limits = TimeLimits(runner, self._on_hanging)
+            self._capacity = Capacity(self._slots, runner, lambda: time_limits.rate)
+        else:
+            divided_runner = DividedRunner(self.engine, queues=self.queues, given=self._given, **sizes)
+            runner = self._runner = divided_runner
+            time_limits = TimeLimits(runner, self._on_hanging)
+            division = divided(self._slots, self._given, of=self.concurrency)
+            self._capacity = DividedCapacity(division, divided_runner)
+        runner.ledger = self._ledger
+        return time_limits
 
     # duties
     def add_duty(self, duty: Duty[Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -21,7 +20,6 @@ from relevo.engine.whereabouts import Whereabouts, of_done, of_ended, of_living
 from relevo.errors import (
     BadSignature,
     JobCancelled,
-    JobError,
     JobExpired,
     JobFailed,
     ResultNotKept,
@@ -32,6 +30,7 @@ from relevo.telemetry import making
 from relevo.text.durations import Duration, seconds
 from relevo.workflows import store as flows
 from relevo.workflows.joining import join
+from relevo.workflows.retrying import Failed, refuse_dropped, revive_members
 from relevo.workflows.steps import Step
 
 if TYPE_CHECKING:
@@ -338,7 +337,8 @@ class Workflow(Generic[R]):
     def retry(self) -> int:
         """Run the failed part again: dead, expired and cancelled jobs; jobs that depend on them wait again.
 
-        Finished jobs are not repeated. Returns how many jobs run again.
+        Finished jobs are not repeated. Returns how many jobs run again. Raises JobError, and runs none, if some of them
+        can never run again because more have failed than are kept (`dead_max`, `failure_ttl`).
         """
         return self._engine.run(self._retry())
 
@@ -349,16 +349,11 @@ class Workflow(Generic[R]):
     def _retry(self) -> Steps[int]:
         self._ended = None
         flow = yield from self._closely()
-        revived: list[Report] = []
-        for one in _members(flow):
-            if one.state in (State.DEAD, State.EXPIRED, State.CANCELLED):
-                seen: jobs.Seen = yield jobs.look(self._engine.keys_of(one.queue), one.id)
-                # a job that was cancelled because of its parent is revived with the parent
-                if seen.record is not None and seen.record.reason != "dependency_failed":
-                    with contextlib.suppress(JobError):  # a parent that cannot run again
-                        number = yield from Job(self._engine, one.id, one.queue)._retry()
-                        if number:
-                            revived.append(Report(self.id, one.id, number, "revived", "n"))
+        states = (State.DEAD, State.EXPIRED, State.CANCELLED)
+        failed = [Failed(one.id, one.queue) for one in _members(flow) if one.state in states]
+        yield from refuse_dropped(self._engine, self.id, failed)
+        numbers = yield from revive_members(self._engine, failed)
+        revived = [Report(self.id, id, number, "revived", "n") for id, number in numbers]
         # An outbox message reports it, too, but the caller may wait for the result before that is delivered.
         if (yield from notify_all(self._engine.keys_of(self.queue), revived, self._engine.settings.dead_max)):
             yield from self._engine.relay(self.queue)

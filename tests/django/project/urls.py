@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
@@ -21,4 +22,4 @@ async def aorder(request: HttpRequest) -> HttpResponse:
     return HttpResponse((await pay.aenqueue(made.pk)).id)
 
 
-urlpatterns: list[Any] = [path("order/", order), path("aorder/", aorder)]
+urlpatterns: list[Any] = [path("order/", order), path("aorder/", aorder), path("admin/", admin.site.urls)]

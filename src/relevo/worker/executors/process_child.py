@@ -308,6 +308,7 @@ def surroundings(order: Order, wire: Wire, state: Any) -> Iterator[JobContext]:
     finally:
         if traces is not None:
             traces.leave(entered)
+        output.end()
         output.flush()
         job.flush()
 
@@ -450,9 +451,11 @@ def begin(kind: type[W]) -> W:
     _be_first_to_go()
     pipe = Connection(fd)
     try:
-        settings.give_apart(read_apart(pipe.recv_bytes()).variables)
+        apart = read_apart(pipe.recv_bytes())
     except (EOFError, OSError):
         os._exit(0)  # the parent is gone
+    settings.give_apart(apart.variables)
+    capture.Installed.marks = apart.marks_output
     wire = kind(pipe)
     os.register_at_fork(after_in_child=wire.leave_to_parent)
     for stream in (sys.stdout, sys.stderr):

@@ -14,6 +14,7 @@ from multiprocessing import Pipe
 import msgspec
 
 from relevo.settings import secret_variables
+from relevo.worker.capture import Installed
 from relevo.worker.executors.process_messages import (
     Apart,
     FromChild,
@@ -71,7 +72,7 @@ class Child:
                 env={name: value for name, value in os.environ.items() if name not in secrets},
             )
             with suppress(OSError):  # it has died, which `receive` will say
-                self._pipe.send_bytes(write(Apart(_of_use(secrets))))
+                self._pipe.send_bytes(write(Apart(_of_use(secrets), Installed.is_marked())))
         except BaseException:
             self._pipe.close()
             raise

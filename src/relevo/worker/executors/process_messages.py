@@ -30,9 +30,12 @@ class Function(Struct, frozen=True, tag=True):
 
 
 class Apart(Struct, frozen=True):
-    """Variables that are not in the child's environment; the first message."""
+    """What a child needs from its start, apart from its arguments and its environment; the first message."""
 
+    #: Variables that are not in its environment.
     variables: dict[str, str]
+    #: Lines that jobs print carry the job.
+    marks_output: bool = False
 
 
 class KeptAt(Struct, frozen=True):

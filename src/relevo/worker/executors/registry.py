@@ -48,6 +48,10 @@ class Executors:
         name = QUARANTINE if run.held.story.crashes and _is_suspect(run) else run.task.executor
         return self._made.get(name) or self._make(name)
 
+    def is_quarantine(self, executor: Executor) -> bool:
+        """Whether it is the one for suspects."""
+        return executor is self._made.get(QUARANTINE)
+
     def _make(self, name: str) -> Executor:
         made = self._made[name] = EXECUTORS[name](self._place)
         return made

@@ -1,0 +1,1 @@
+"""Pages of relevo in the admin."""
