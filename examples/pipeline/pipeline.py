@@ -87,7 +87,7 @@ async def main(sources: list[str]) -> int:
     except JobFailed as error:
         [(_, told)] = (await flow.ainfo()).callbacks
         print(await (await app.ajob(told.id)).aresult(timeout=10), file=sys.stderr)
-        print(f"{error}\nrelevo workflow {flow.id} --retry   runs the failed part again", file=sys.stderr)
+        print(f"{error}\nrelevo workflow retry {flow.id}   runs the failed part again", file=sys.stderr)
         code = 1
     worker.stop()
     await working

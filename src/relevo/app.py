@@ -13,6 +13,7 @@ from relevo.bus.message_observer import MessageObserver
 from relevo.bus.service import Service
 from relevo.codec.forms import Codec
 from relevo.dead.letters import DeadLetters
+from relevo.dependencies.filling import Dependencies
 from relevo.engine import finding
 from relevo.engine.engine import Engine
 from relevo.engine.following import checked as checked_filters
@@ -30,12 +31,14 @@ from relevo.health.gathering import cached as cached_health
 from relevo.health.status import Health
 from relevo.limits import code_limits
 from relevo.limits.breaker_observer import BreakerObserver
+from relevo.middleware.middleware import Middleware
+from relevo.middleware.middleware import check as checked_middleware
 from relevo.pools.pool import Pool, Pools, StillThere, pool_of
 from relevo.queues.pauses_in_app import all_pauses, pausing, resuming
 from relevo.queues.queue import Queue
 from relevo.registration import registered
 from relevo.schedules.duty import duties as schedule_duties
-from relevo.schedules.handle import Schedule, Schedules, scheduling
+from relevo.schedules.handle import Schedule, Schedules, amake_schedule, make_schedule
 from relevo.settings import Settings, load
 from relevo.text.durations import Duration
 from relevo.upkeep.duty import duties as upkeep_duties
@@ -53,6 +56,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M", bound=Middleware | type[Middleware])
 
 
 class Relevo:
@@ -70,12 +74,15 @@ class Relevo:
         if not name or not isinstance(name, str):
             raise OptionError(f'an app needs a name of its own, such as Relevo("shop"), found {name!r}')
         clock_key = settings.pop("_clock_key", "")
+        middleware = settings.pop("middleware", ())
         self.engine = Engine(name, load(arguments=settings), clock_key)
         self.engine.built_in[GATHER] = Task(self.engine, gather, GATHER, self.engine.default_options)
         for feature in (Bus, Pools):
             self.engine.part(feature)
         self.engine.duties += [schedule_duties, code_limits.duties, bus_duties, health_duties, upkeep_duties]
         self.engine.observers += [MessageObserver, BreakerObserver]
+        for one in middleware:
+            self.middleware(one)
 
     @property
     def name(self) -> str:
@@ -122,6 +129,24 @@ class Relevo:
 
     def _register(self, func: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Task[..., Any]:
         return registered(self.engine, func, name, options)
+
+    def middleware(self, middleware: M, /) -> M:
+        """Put code around each enqueue and each attempt: `app.middleware(Locale())`, or `@app.middleware` on a class.
+
+        The first one is the outermost, as in `Relevo("shop", middleware=[RequestId(), Locale()])`.
+        """
+        self.engine.middleware.append(checked_middleware(middleware))
+        for task in (*self.tasks.values(), *self.engine.part(Bus).handlers()):
+            task.__dict__.pop("attempt", None)  # it is around what ran already, too
+        return middleware
+
+    @property
+    def dependency_overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+        """For tests: `app.dependency_overrides[get_db] = get_fake` has tasks filled in with another function's value.
+
+        Not in child processes. `relevo.testing.bind` sets it back when the test ends.
+        """
+        return self.engine.part(Dependencies).overrides
 
     def lifespan(self, func: F, /) -> F:
         """What each worker process opens before its first job and closes after its last one, when it stops.
@@ -356,13 +381,13 @@ class Relevo:
         `missed_limit`, or "skip"ped. `jitter` spreads the starts. All other options are those of the task's jobs.
         It first runs at its next tick; with `run_now`, at once too when it is new.
         """
-        return self.engine.run(scheduling(self.engine, name, call, options, run_now=run_now))
+        return make_schedule(self.engine, name, call, options, run_now=run_now)
 
     async def aschedule(
         self, name: str, call: Task[..., Any] | Step[Any, Any], /, *, run_now: bool = False, **options: Any
     ) -> Schedule:
         """`schedule` for async code."""
-        return await self.engine.arun(scheduling(self.engine, name, call, options, run_now=run_now))
+        return await amake_schedule(self.engine, name, call, options, run_now=run_now)
 
     @property
     def audit(self) -> Audit:

@@ -1,4 +1,4 @@
-"""engine/claim_job: one job is claimed by its id, or changes hands."""
+"""engine/claim_job: one job is claimed by its id, or changes hands. queues/promote_jobs: what is due becomes ready."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from relevo.engine.job_store import cancel
 from relevo.engine.turn import Claimed, claim
 from relevo.limits.limit import Limit
 from relevo.limits.store import limit
+from relevo.queues.store import PROMOTED, promote
 from tests.store.desk import LEASE_MS, Desk, moved, new_id, plain, repeated
 
 BODY = '{"t":"shop.charge","g":"acme","a":[7]}'
@@ -86,3 +87,45 @@ def test_a_cancel_that_was_asked_for_is_kept(desk: Desk) -> None:
     assert found is not None
     assert found.claim.endswith(b" c")
     assert desk.finish([id]) == []
+
+
+# --- promote
+
+
+def test_all_jobs_that_are_due_become_ready_in_their_order(desk: Desk) -> None:
+    soon = desk.now_ms + 60_000
+    low = desk.push_one(when=str(soon), priority=150)
+    first, second = (desk.push_one(when=str(soon + n), priority=50) for n in (0, 1))
+    later = desk.push_one(when=str(soon + 60_000))
+    assert desk.run(promote(desk.keys)) == 0
+    desk.advance(60_001)
+    assert desk.run(promote(desk.keys)) == 3
+    assert desk.run(promote(desk.keys)) == 0
+    assert (desk.members("ready"), desk.members("scheduled")) == ([first, second, low], [later])
+    desk.advance(60_000)
+    assert desk.drain() == [first, second, later, low]
+
+
+def test_more_jobs_than_one_call_moves_are_promoted(desk: Desk) -> None:
+    soon = desk.now_ms + 60_000
+    for _ in range(PROMOTED + 1):
+        desk.push_one(when=str(soon))
+    desk.advance(60_000)
+    call = next(promote(desk.keys))
+    assert [desk.run(call), desk.run(call), desk.run(call)] == [PROMOTED, 1, 0]
+    assert len(desk.drain()) == PROMOTED + 1
+
+
+def test_an_idle_worker_is_called_and_tenants_keep_their_shares(desk: Desk) -> None:
+    soon = desk.now_ms + 60_000
+    for tenant in ("acme", "acme", "acme", "bolt"):
+        desk.push_one(BODY.replace("acme", tenant), when=str(soon), tenant=tenant)
+    desk.wait("w1", idle_ms=600_000)
+    desk.advance(60_000)
+    assert desk.run(promote(desk.keys)) == 4
+    assert desk.bell("w1") == [b""]
+    assert desk.ask("EXISTS", "groups") == 0
+    bodies = [body for _ in range(4) for body in desk.turn(1).bodies]
+    assert bodies[1] == BODY.replace("acme", "bolt").encode(), "the other tenant comes second"
+    assert len(desk.members("running")) == 4
+    desk.finish(desk.members("running"))

@@ -58,7 +58,7 @@ def test_command_shows_the_trail(server: Server, bus: Relevo) -> None:
     seen = relevo("audit", url=server.url, RELEVO_PREFIX=bus.settings.prefix)
     assert seen.code == 0, seen
     assert "ana@desk  cli" in seen.out and "dead.retry" in seen.out and "queue=mails" in seen.out
-    (deed,) = relevo("audit", "--json", "--limit", "1", url=server.url, RELEVO_PREFIX=bus.settings.prefix).json
+    (deed,) = relevo("audit", "--json", "--limit", "1", url=server.url, RELEVO_PREFIX=bus.settings.prefix).json["items"]
     assert (deed["what"], deed["count"], deed["about"]) == ("dead.retry", 7, {"queue": "mails"})
 
 
@@ -79,11 +79,11 @@ def test_command_is_in_the_trail_only_if_it_changed_something(
         return found
 
     job = charge.enqueue(1)
-    assert trail("job", job.id, "--cancel") == [("job.cancel", 1)]
-    assert trail("job", job.id, "--retry")[0] == ("job.retry", 1)
+    assert trail("job", "cancel", job.id) == [("job.cancel", 1)]
+    assert trail("job", "retry", job.id)[0] == ("job.retry", 1)
     flow = group(charge.s(n) for n in range(3)).enqueue()
-    assert trail("workflow", flow.id, "--cancel")[0] == ("workflow.cancel", 3)
-    assert trail("workflow", flow.id, "--retry")[0] == ("workflow.retry", 3)
+    assert trail("workflow", "cancel", flow.id)[0] == ("workflow.cancel", 3)
+    assert trail("workflow", "retry", flow.id)[0] == ("workflow.retry", 3)
     bus.schedule("nightly", charge.s(1), cron="0 2 * * *")
     for action in ("pause", "resume", "remove"):
         assert trail("schedules", action, "nightly")[0] == (f"schedule.{action}", 1)
@@ -123,7 +123,7 @@ def test_entries_of_command_and_http_are_equal(server: Server, bus: Relevo, monk
     @bus.task(name="charge", queue="mail")
     def charge(invoice: int) -> None: ...
 
-    job = charge.enqueue(1)
+    job = charge.using(tenant="acme").enqueue(1)
     bus.schedule("nightly", charge.s(1), cron="0 2 * * *")
     with served(bus) as url, Here(url) as here:
         for words, path, body in BY_BOTH_ROADS:
@@ -216,10 +216,10 @@ def test_old_entries_are_found_by_time(server: Server, bus: Relevo) -> None:
     def command(*words: str) -> Output:
         return relevo("audit", *words, url=server.url, RELEVO_PREFIX=bus.settings.prefix)
 
-    assert hours(command("--since", "30h", "--until", then.isoformat(), "--json").json) == [26]
+    assert hours(command("--since", "30h", "--until", then.isoformat(), "--json").json["items"]) == [26]
     assert "did anything then" in command("--since", "1h").out
     with served(bus) as url, Here(url) as here:
-        assert hours(here.ask("/audit", since="30h", until="24h")) == [25, 26]
+        assert hours(here.ask("/audit", since="30h", until="24h")["items"]) == [25, 26]
         assert here.ask("/audit", 422, since="2030-01-01T00:00")["error"] == "OptionError"
 
 
@@ -245,10 +245,10 @@ def test_entries_are_found_by_author_kind_and_app(server: Server, bus: Relevo, b
     with served(bus) as url, Here(url) as here:
         for which, found in asked:
             assert [deed.what for deed in bus.audit.list(**which)] == found, which
-            assert [deed["what"] for deed in here.ask("/audit", **which)] == found, which
+            assert [deed["what"] for deed in here.ask("/audit", **which)["items"]] == found, which
             words = [f"--{name.replace('app', 'of-app')}={value}" for name, value in which.items()]
             printed = relevo("audit", "--json", *words, url=server.url, RELEVO_PREFIX=bus.settings.prefix)
-            assert [deed["what"] for deed in printed.json] == found, which
+            assert [deed["what"] for deed in printed.json["items"]] == found, which
     wrong: list[dict[str, Any]] = [{"who": ""}, {"what": 7}, {"name": "shop"}]
     for which in wrong:
         with pytest.raises(OptionError):

@@ -85,7 +85,7 @@ def commands(parser: argparse.ArgumentParser, *words: str) -> Iterator[tuple[str
         yield from commands(one, *words, word)
 
 
-def test_every_command_explains_itself_with_an_example() -> None:
+def test_every_command_explains_itself_with_two_examples() -> None:
     build_parser(parser := argparse.ArgumentParser())
     assert relevo("--version") == Output(0, "relevo 0.1.0\n", "")
     overview = relevo("--help")
@@ -94,8 +94,10 @@ def test_every_command_explains_itself_with_an_example() -> None:
         assert re.search(rf"\n    {words[0]}\s", overview.out)
         seen = relevo(*words, "--help")
         assert seen.code == 0
-        assert re.search(r"examples?:\s+relevo " + " ".join(words), seen.out) or words == ("demo",), words
-        assert "--json" in seen.out or words[0] in ("worker", "web"), words
+        _, _, examples = seen.out.partition("\nexamples:\n")
+        assert len(re.findall(rf"^  (?:.* \| )?relevo {' '.join(words)}\b", examples, re.MULTILINE)) >= 2, words
+        assert "None" not in seen.out
+        assert "--json" in seen.out or words[0] in ("worker", "web", "completion"), words
 
 
 def test_installed_command_is_a_process_with_an_exit_code(server: Server, app: Relevo) -> None:
@@ -118,18 +120,23 @@ def test_installed_command_is_a_process_with_an_exit_code(server: Server, app: R
         (["status"], "which app? give -A module:app"),
         (["status", "--name", "x", "-A", "y:z"], "brings its own settings"),
         (["status", "--name", "a" * 300], "200"),
-        (["job", "--name", "x"], "ID"),
-        (["job", NO_SUCH_ID, "--name", "x", "--cancel", "--retry"], "not allowed with"),
-        (["dead", "--name", "x"], "ACTION"),
-        (["dead", "retry", "--name", "x"], "Give their ids, or --all"),
-        (["dead", "discard", NO_SUCH_ID, "--all", "--name", "x"], "not both"),
-        (["dead", "discard", NO_SUCH_ID, "--error", "E", "--name", "x"], "go with --all"),
+        (["status", "x:app", "--name", "x"], "the app is given twice: by 'x:app' and by --name"),
+        (["status", "x:app", "y:app"], "unrecognized arguments: y:app"),
+        (["job", "show", "--name", "x"], "ID"),
+        (["job", "--name", "x", NO_SUCH_ID], f"`relevo job show {NO_SUCH_ID}` shows one"),
+        (["job", "cancel", NO_SUCH_ID, "--yes", "--name", "x"], "unrecognized arguments: --yes"),
+        (["job", "list", "--state", "lost", "--name", "x"], "invalid choice: 'lost'"),
+        (["job", "list", "--after", "here", "--name", "x"], "is no place in this list"),
+        (["dead", "retry", "--name", "x"], "Give their ids, filters such as --task"),
+        (["dead", "retry", "--queue", "mails", "--name", "x"], "--queue NAME --all"),
+        (["dead", "discard", NO_SUCH_ID, "--all", "--name", "x"], "ids name the dead letters already"),
+        (["dead", "discard", NO_SUCH_ID, "--error", "E", "--name", "x"], "ids name the dead letters already"),
+        (["dead", "restore", NO_SUCH_ID, "--error", "E", "--name", "x"], "ids name the dead letters already"),
         (["server", "start", "--idle", "-1"], "seconds are needed"),
-        (["workflow", "--watch"], "--watch is for one workflow: give its id"),
-        (["workflow", "--cancel"], "--cancel is for one workflow"),
-        (["workflow", NO_SUCH_ID, "--limit", "3"], "--limit is for the list"),
+        (["workflow", "--watch"], "unrecognized arguments: --watch"),
+        (["workflow", "cancel"], "ID"),
+        (["workflow", NO_SUCH_ID, "--limit", "3"], "unrecognized arguments: --limit"),
         (["workflow", NO_SUCH_ID, "--watch", "--json"], "when output is JSON"),
-        (["schedules"], "ACTION"),
         (["schedules", "show"], "NAME"),
         (["schedules", "remove"], "Give their names, or --stale; not both"),
         (["schedules", "remove", "a", "--stale"], "Give their names, or --stale; not both"),
@@ -144,8 +151,8 @@ def test_installed_command_is_a_process_with_an_exit_code(server: Server, app: R
         (["trace", "a\nb"], "the id of an operation"),
         (["health", "--name", "x", "--watch", "--json"], "--watch refreshes a terminal"),
         (["purge", "--name", "x", "--yes", "--dry-run"], "leave one of them out"),
-        (["queue", "mail", "--name", "x", "--timeout", "5m"], "--timeout is for --drain"),
-        (["queue", "mail", "--name", "x", "--drain", "--timeout", "5"], "has no unit"),
+        (["queue", "mail", "--name", "x", "--timeout", "5m"], "unrecognized arguments: --timeout"),
+        (["queue", "drain", "mail", "--name", "x", "--timeout", "5"], "has no unit"),
     ],
 )
 def test_wrong_command_line_is_refused_with_a_reason(server: Server, words: list[str], reason: str) -> None:
@@ -335,10 +342,10 @@ def test_empty_list_of_a_misspelt_app_is_a_warning(server: Server, app: Relevo) 
     add_task(app).enqueue(7)
     result = relevo("status", "--name", app.name + "x", url=server.url)
     assert result.code == 1 and "nothing is known of app" in result.out
-    for words in ("dead list", "dead error-groups", "dead runs", "limits", "schedules list", "workflow"):
+    for words in ("dead", "dead error-groups", "dead runs", "limits", "schedules", "workflow"):
         for name, code in ((app.name + "x", 1), (app.name, 0)):
             result = relevo(*words.split(), "--name", name, "--json", url=server.url)
-            assert (result.code, result.json) == (code, []), (words, name)
+            assert (result.code, result.json) == (code, {"items": [], "next": None}), (words, name)
             assert ("nothing is known of app" in result.err) == (code == 1), (words, name)
     app.queue().clear()
 
@@ -427,21 +434,21 @@ def test_a_job_that_does_not_exist_is_not_found(server: Server, app: Relevo, id:
 
 def test_a_job_is_cancelled_once(server: Server, app: Relevo) -> None:
     job = add_task(app).enqueue(7)
-    result = relevo("job", job.id, "--name", app.name, "--cancel", url=server.url)
+    result = relevo("job", "cancel", job.id, "--name", app.name, url=server.url)
     assert result.code == 0 and result.out.startswith("cancelled\n")
-    result = relevo("job", job.id, "--name", app.name, "--cancel", "--json", url=server.url)
+    result = relevo("job", "cancel", job.id, "--name", app.name, "--json", url=server.url)
     assert (result.code, result.json["cancelled"], result.json["state"]) == (1, False, "cancelled")
     running = add_task(app).enqueue(8)
     app.queue().take(1, lease="1m")
-    result = relevo("job", running.id, "--name", app.name, "--cancel", url=server.url)
+    result = relevo("job", "cancel", running.id, "--name", app.name, url=server.url)
     assert result.code == 0 and result.out.startswith("its worker was asked to stop it\n")
 
 
 def test_a_dead_job_is_run_again_and_a_waiting_one_is_not(server: Server, app: Relevo) -> None:
     (id,) = bury(app, "no stock")
-    result = relevo("job", id, "--name", app.name, "--retry", "--json", url=server.url)
+    result = relevo("job", "retry", id, "--name", app.name, "--json", url=server.url)
     assert (result.code, result.json["retried"], result.json["state"]) == (0, True, "ready")
-    result = relevo("job", id, "--name", app.name, "--retry", url=server.url)
+    result = relevo("job", "retry", id, "--name", app.name, url=server.url)
     assert result.code == 1 and result.out.startswith("not run again")
 
 
@@ -465,7 +472,7 @@ def test_dead_letters_are_listed_newest_first_filtered_and_shown(server: Server,
     def listed(*words: str) -> list[str]:
         result = relevo("dead", "list", "--name", app.name, "--json", *words, url=server.url)
         assert result.code == 0
-        return [row["id"] for row in result.json]
+        return [row["id"] for row in result.json["items"]]
 
     assert listed() == [mail, second, first]
     assert listed("--queue", "mails") == [mail]

@@ -762,7 +762,7 @@ def test_messages_are_shown_retried_and_discarded_as_jobs_are(server: Server, no
     assert (seen.code, "is dead: retries_exhausted" in seen.out) == (0, True)
     assert command(server, nooble, "job", sent.id, "--name", "any", "--json").json["queue"] == "query:actions"
     listed = command(server, nooble, "dead", "list", "--name", "any", "--queue", "query:actions", "--json")
-    assert [one["id"] for one in listed.json] == [sent.id]
+    assert [one["id"] for one in listed.json["items"]] == [sent.id]
     wrong = command(server, nooble, "dead", "list", "--name", "any", "--queue", "query:action")
     assert (wrong.code, "did you mean 'query:actions'?" in wrong.err) == (2, True)
     assert command(server, nooble, "dead", "retry", sent.id, "--name", "any").code == 0

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from relevo.cli.main import main
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE
 from tests.servers import Server
-from tests.system.shell import Output, Terminal, on_terminal, plain
+from tests.system.shell import Output, Terminal, on_terminal, plain, relevo
 from tests.system.test_cli import NO_SUCH_ID, add_task, bury
 from tests.working import drained, working
 
@@ -61,7 +62,7 @@ def dead(
 
 def test_groups_are_shown_the_largest_first_and_retried(dead: Shell) -> None:
     bury(dead.app, "no stock for 1", "no stock for 2", "TimeoutError")
-    found = dead("error-groups", "--json").json
+    found = dead("error-groups", "--json").json["items"]
     assert [group["count"] for group in found] == [2, 1]
     assert found[0]["tasks"] == ["shop.charge"]
     lines = dead("error-groups").out.splitlines()
@@ -70,11 +71,28 @@ def test_groups_are_shown_the_largest_first_and_retried(dead: Shell) -> None:
     assert lines[1].split()[:4] == [found[0]["fingerprint"], "2", "2", "new"]
     assert lines[-1] == "3 dead letters of 2 kinds"
     assert dead("error-groups", "--queue", "mials", code=2).err
-    (row,) = dead("list", "--error-group", found[1]["fingerprint"], "--json").json
+    (row,) = dead("list", "--error-group", found[1]["fingerprint"], "--json").json["items"]
     assert row["reason"] == "TimeoutError"
     group = found[0]["fingerprint"]
     assert dead("retry", "--all", "--error-group", group, "--yes").out == "retried 2 dead letters\n"
     assert dead.deeds() == [("dead.retry", 2, {"all": True, "error_group": group})]
+
+
+def test_dropped_letters_stand_below_the_groups_and_in_the_status(
+    dead: Shell, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what is there is taken for everything."""
+    small = Relevo(dead.app.name, url=server.url, env="test", dead_max=2)
+    bury(small, *["no stock"] * 5)
+    small.close()
+    monkeypatch.setenv("RELEVO_DEAD_MAX", "2")
+    text = "default: 3 older ones dropped, because it had more than 2 (dead_max)"
+    assert dead("error-groups").out.splitlines()[-2:] == ["2 dead letters of 1 kind", text]
+    seen = relevo("status", "--name", dead.app.name, url=server.url, RELEVO_DEAD_MAX="2").out
+    head, row = next((a.split(), b.split()) for a, b in pairwise(seen.splitlines()) if a.startswith("QUEUE"))
+    assert row[head.index("DROPPED")] == "3"
+    health = relevo("health", "--name", dead.app.name, url=server.url, RELEVO_DEAD_MAX="2")
+    assert "▶ default: 3 dead letters dropped beyond dead_max (2)" in health.out and health.code == 1
 
 
 def test_permanent_and_transient_letters_are_marked(dead: Shell) -> None:
@@ -83,8 +101,8 @@ def test_permanent_and_transient_letters_are_marked(dead: Shell) -> None:
     assert "  PERMANENT  " in head
     assert [" yes " in row for row in rows] == [False, True]
     for words, id, permanent in (("--transient", second, ""), ("--permanent", first, "yes")):
-        (group,) = dead("error-groups", words, "--json").json
-        assert dead("list", "--error-group", group["fingerprint"], "--json").json[0]["id"] == id
+        (group,) = dead("error-groups", words, "--json").json["items"]
+        assert dead("list", "--error-group", group["fingerprint"], "--json").json["items"][0]["id"] == id
         assert group["permanent"] is bool(permanent)
         fifth = dead("error-groups", words).out.splitlines()[1].split()[4]
         assert fifth == "yes" if permanent else re.fullmatch(r"\d+s", fifth)
@@ -149,7 +167,7 @@ def test_interrupted_run_is_audited_with_its_count(dead: Shell, server: Server) 
         terminal.shows("if this ends")
         assert terminal.ends(signal.SIGINT) == 130
         assert "Traceback" not in terminal.seen
-    (run,) = dead("runs", "--json").json
+    (run,) = dead("runs", "--json").json["items"]
     assert (run["state"], run["retried"]) == ("stopped", 1)
     about = {"id": run["id"], "rate": "1/h", "text": "***", "all": True, "broken_off": True}
     assert dead.deeds() == [("dead.replay", 1, about)]
@@ -159,19 +177,18 @@ def test_lists_are_filtered_and_go_on(dead: Shell) -> None:
     first, second, third = bury(dead.app, "permanent", "retries_exhausted", "poison")
 
     def listed(*words: str) -> list[str]:
-        return [row["id"] for row in dead("list", "--json", *words).json]
+        return [row["id"] for row in dead("list", "--json", *words).json["items"]]
 
     assert listed("--permanent") == [first]
     assert listed("--transient") == [third, second]
     assert listed("--reason", "poison") == [third]
     assert listed("--since", "1h", "--task", "shop.charge") == [third, second, first]
     assert listed("--until", "1h") == []
-    assert listed("--since", "2020-01-01", "--from", "running") == [third, second, first]
-    assert listed("--tenant", "acme") == []
-    seen = dead("list", "--limit", "2", "--json")
-    after = seen.err.split()[-1]
-    assert "there may be more: --after" in seen.err
+    assert listed("--since", "2020-01-01", "--came-from", "running") == [third, second, first]
+    after = dead("list", "--limit", "2", "--json").json["next"]
+    assert dead("list", "--limit", "2").err == f"there may be more: --after {after}\n"
     assert listed("--after", after) == [first]
+    assert dead("list", "--limit", "3", "--after", after, "--json").json["next"] is None
     for words, says in (
         ("--since yester-day", "a time such as"),
         ("--since 24", "how long ago"),
@@ -209,6 +226,77 @@ def test_discarded_letters_are_restored(dead: Shell) -> None:
     assert [(what, count) for what, count, _ in dead.deeds()] == [
         ("dead.discard", 2), ("dead.discard", 1), ("dead.restore", 1), ("dead.restore", 1),
     ]  # fmt: skip
+
+
+def test_discarded_letters_are_restored_by_the_filters_of_the_other_commands(dead: Shell) -> None:
+    first, second, third = bury(dead.app, "permanent", "retries_exhausted", "poison")
+    (mail,) = bury(dead.app, "poison", queue="mails")
+    groups = {row.id: row.fingerprint for row in dead.app.dead.list()}
+
+    def restored(*words: str) -> set[str]:
+        """Those that come back."""
+        assert dead("discard", "--all", "--yes").code == 0
+        dead("restore", *words)
+        back = {row.id for row in dead.app.dead.list()}
+        dead.app.dead.restore(all=True)
+        return back
+
+    assert restored("--permanent") == {first}
+    assert restored("--reason", "poison") == {third, mail}
+    assert restored("--reason", "poison", "--queue", "mails") == {mail}
+    assert restored("--queue", "mails", "--all") == {mail}
+    assert restored("--task", "shop.charge", "--since", "1h") == {first, second, third, mail}
+    assert restored("--error-group", groups[second]) == {one for one in groups if groups[one] == groups[second]}
+    assert restored("--came-from", "running", "--limit", "2") == {first, second}
+    assert dead("restore", "--until", "1h", code=1).out == "restored 0 dead letters\n"
+    assert "--queue NAME --all" in dead("restore", "--queue", "mails", code=2).err
+    assert dead.deeds()[-1] == ("dead.restore", 2, {"came_from": "running", "limit": 2})
+
+
+def test_lists_are_shown_in_pages(dead: Shell) -> None:
+    bury(dead.app, "a", "b", "c")
+    for number in range(3):
+        dead.app.audit.note("queue.pause", number=number)
+    for words in ("dead list", "dead error-groups", "job list", "audit"):
+        named = ("--of-app" if words == "audit" else "--name", dead.app.name)
+
+        def page(*more: str, words: str = words, named: tuple[str, ...] = named) -> Output:
+            return relevo(*words.split(), *named, *more, url=dead.app.settings.url)
+
+        whole = page("--json").json
+        assert whole["items"] and whole["next"] is None, words
+        items, after = [], ""
+        while after is not None:
+            one = page("--json", "--limit", "1", *(("--after", after) if after else ())).json
+            items += one["items"]
+            after = one["next"]
+        assert items == whole["items"], words
+        assert page("--limit", "1").err == f"there may be more: --after {page('--limit', '1', '--json').json['next']}\n"
+    assert "is no place in this list" in dead("error-groups", "--after", "x", code=2).err
+
+
+def test_names_that_do_not_exist_are_no_empty_list(dead: Shell) -> None:
+    """That there are none would look like good news."""
+    (id,) = bury(dead.app, "permanent")
+    for words in ("list", "retry --yes", "retry --yes --canary", "discard --yes", "restore", "export"):
+        seen = dead(*words.split(), "--task", "charge", code=2)
+        assert "no task 'charge' is known in app" in seen.err and "did you mean 'shop.charge'?" in seen.err, words
+        assert "no tenant 'acme' is known" in dead(*words.split(), "--tenant", "acme", code=2).err, words
+        assert "no queue 'defualt' in use" in dead(*words.split(), "--queue", "defualt", "--task", "x", code=2).err
+    assert "is known in queue 'default'" in dead("list", "--queue", "default", "--task", "charge", code=2).err
+    assert [row.id for row in dead.app.dead.list()] == [id]
+    dead.app.task(name="shop.refund")(lambda: None).enqueue()
+    assert dead("list", "--task", "shop.refund").out == "no dead letters\n", "it has none"
+
+
+def test_filters_choose_letters_without_all(dead: Shell) -> None:
+    _, second = bury(dead.app, "permanent", "poison")
+    assert dead("discard", "--reason", "poison", "--yes").out == "discarded 1 dead letter\n"
+    assert dead("retry", "--permanent", "--yes").out == "retried 1 dead letter\n"
+    assert dead.app.dead.list() == []
+    assert dead.app.queue().clear() == 1
+    assert dead("restore", "--reason", "poison").out == "restored 1 dead letter\n"
+    assert [row.id for row in dead.app.dead.list()] == [second]
 
 
 def test_letters_without_room_are_not_restored_and_the_reason_is_printed(
@@ -305,19 +393,23 @@ def test_tracked_run_is_announced_shown_and_resumed(dead: Shell) -> None:
     dead.app.queue().clear()
     assert dead("runs").out == "no recent tracked runs\n"
     assert dead("list").out == "no dead letters\n"
-    assert "go with --all" in dead("retry", NO_SUCH_ID, "--canary", code=2).err
+    assert "go with filters or --all" in dead("retry", NO_SUCH_ID, "--canary", code=2).err
     assert "without --limit" in dead("retry", "--all", "--yes", "--rate", "1/s", "--limit", "3", code=2).err
     bury(dead.app, *"abcd")
     with working(dead.app):
         seen = dead("retry", "--all", "--yes", "--canary", "--rate", "100/s")
     assert seen.out == "retried 4 dead letters\n"
-    (run,) = dead("runs", "--json").json
+    (run,) = dead("runs", "--json").json["items"]
     assert f"`relevo dead resume {run['id']}` goes on" in seen.err
     assert (run["state"], run["retried"], run["rate"], run["canary"]) == ("done", 4, "100/s", True)
-    assert dead("runs", run["id"], "--json").json == [run]
+    assert dead("runs", run["id"], "--json").json["items"] == [run]
     lines = dead("runs").out.splitlines()
     assert lines[0].split()[:3] == ["RUN", "STATE", "BEGAN"] and lines[1].split()[:2] == [run["id"], "done"]
-    assert json.loads(dead("resume", run["id"], "--json").out)["state"] == "done"
+    assert (
+        dead("resume", run["id"], code=1).out
+        == "nothing to resume: the run has ended, and had retried 4 dead letters\n"
+    )
+    assert json.loads(dead("resume", run["id"], "--json", code=1).out)["state"] == "done"
     assert dead("stop", run["id"], code=1).out == "nothing to stop: no process leads it\n"
     assert "no replay" in dead("resume", NO_SUCH_ID, code=1).err
     assert [what for what, _, _ in dead.deeds()] == ["dead.replay"], "the others changed nothing"

@@ -30,7 +30,7 @@ def test_name_that_is_not_in_use_is_shown_with_a_warning_and_not_waited_for(serv
     app.task(name="t")(lambda: None).enqueue()
     shown = relevo("queue", "defualt", "--name", app.name, url=server.url)
     assert (shown.code, shown.out.splitlines()[-1]) == (1, "not in use")
-    drain = relevo("queue", "defualt", "--name", app.name, "--drain", url=server.url)
+    drain = relevo("queue", "drain", "defualt", "--name", app.name, url=server.url)
     assert drain.code == 2
     assert "did you mean 'default'?" in drain.err
 
@@ -44,7 +44,7 @@ def test_drain_waits_until_all_jobs_have_ended(server: Server, app: Relevo) -> N
         let_go.wait(PATIENCE)
 
     job = hold.enqueue()
-    words = ["queue", "default", "--name", app.name, "--drain"]
+    words = ["queue", "drain", "default", "--name", app.name]
     late = relevo(*words, "--timeout", "0s", url=server.url)
     assert (late.code, late.out.splitlines()[-1]) == (1, "not empty yet")
     with working(app), ThreadPoolExecutor(1) as pool:

@@ -90,14 +90,14 @@ async def test_the_state_of_a_last_run_outlives_its_record(shop: Shop) -> None:
     assert re.search(r"well .* done \w+ ago ", seen)
     assert re.search(r"badly .* dead \w+ ago ", seen)
     assert re.search(r"gone .* ended \w+ ago ", seen)
-    listed = {row["name"]: row["last"]["state"] for row in shop.ask("list", "--json").json}
+    listed = {row["name"]: row["last"]["state"] for row in shop.ask("list", "--json").json["items"]}
     assert listed == {"well": "done", "badly": "dead", "gone": "unknown"}
     await shop.app.aclose()
 
 
 def test_schedules_as_json_have_every_field(shop: Shop) -> None:
     shop.app.schedule("weekly", shop.report.s(7, kind="long"), cron="@weekly", tz="Asia/Kolkata", priority=3, retries=4)
-    (row,) = shop.ask("list", "--json").json
+    (row,) = shop.ask("list", "--json").json["items"]
     info = shop.app.schedules.get("weekly").info()
     assert row == {
         "name": "weekly", "task": "shop.report", "queue": "default", "args": [7], "kwargs": {"kind": "long"},
@@ -291,4 +291,4 @@ async def test_stale_schedules_are_removed_together_and_named(shop: Shop) -> Non
     removed = shop.ask("remove", "--stale")
     assert (removed.code, removed.out, removed.err) == (0, "removed a\nremoved b\n", "")
     assert shop.ask("remove", "--stale", "--json").json == {"removed": [], "left": []}
-    assert [row["name"] for row in shop.ask("list", "--json").json] == ["c", "called"]
+    assert [row["name"] for row in shop.ask("list", "--json").json["items"]] == ["c", "called"]

@@ -57,7 +57,8 @@ def tasks(app: Relevo) -> Tasks:
 
 
 def shown(server: Server, app: Relevo, flow: Workflow[Any], *words: str, encoding: str = "utf-8") -> Output:
-    words = ("workflow", flow.id, "--name", app.name, *words)
+    action = words[:1] if words[:1] in (("cancel",), ("retry",)) else ()
+    words = ("workflow", *action, flow.id, "--name", app.name, *words[len(action) :])
     return relevo(*words, url=server.url, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
 
 
@@ -160,7 +161,7 @@ def test_members_without_any_record_keep_their_place(server: Server, app: Relevo
     ids = [one.id for one in flow.info().members]
     for verb, key in (("HDEL", "jobs"), ("ZREM", "ready"), ("HDEL", "waiters")):
         server.command(verb, app.engine.keys_of("default").key(key), ids[1])
-    assert shown(server, app, flow, "--cancel").code == 0
+    assert shown(server, app, flow, "cancel").code == 0
     seen = shown(server, app, flow)
     assert "– workflow" in seen.out
     lines = tree_of(seen)
@@ -298,7 +299,7 @@ def test_a_workflow_as_json_has_every_field_of_its_info(server: Server, app: Rel
 
 def test_failed_part_of_a_workflow_is_run_again(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("good"), tasks.size.s("bad")).then(tasks.total.using(queue="default").s()).enqueue()
-    early = shown(server, app, flow, "--retry")
+    early = shown(server, app, flow, "retry")
     assert early.code == 1
     assert early.out.startswith("nothing to run again: only dead, cancelled or expired jobs can be\n")
     good, bad = app.queue().take(2)
@@ -307,7 +308,7 @@ def test_failed_part_of_a_workflow_is_run_again(server: Server, app: Relevo, tas
     assert seen.code == 0, "the command did what was asked"
     assert seen.out.startswith(f"✗ workflow {flow.id} is dead\n")
     assert shown(server, app, flow, "--watch").code == 1, "the exit code of watching is that of the workflow"
-    seen = shown(server, app, flow, "--retry")
+    seen = shown(server, app, flow, "retry")
     assert seen.code == 0
     assert seen.out.startswith(f"1 job will run again, and what waits for it\n\n▶ workflow {flow.id} is running\n")
     drained(app)
@@ -317,16 +318,16 @@ def test_failed_part_of_a_workflow_is_run_again(server: Server, app: Relevo, tas
 
 def test_a_workflow_is_cancelled_once(server: Server, app: Relevo, tasks: Tasks) -> None:
     flow = group(tasks.size.s("a"), tasks.size.s("b")).then(tasks.total.s()).enqueue()
-    seen = shown(server, app, flow, "--cancel")
+    seen = shown(server, app, flow, "cancel")
     assert seen.code == 0 and seen.out.startswith(f"cancelled 3 jobs\n\n– workflow {flow.id} is cancelled\n")
-    seen = shown(server, app, flow, "--cancel")
+    seen = shown(server, app, flow, "cancel")
     assert seen.code == 1 and seen.out.startswith("nothing to cancel: it has ended\n")
-    seen = shown(server, app, flow, "--cancel", "--json")
+    seen = shown(server, app, flow, "cancel", "--json")
     assert (seen.code, seen.json["cancelled"], seen.json["state"]) == (1, 0, "cancelled")
-    seen = shown(server, app, flow, "--retry", "--json")
+    seen = shown(server, app, flow, "retry", "--json")
     assert (seen.code, seen.json["retried"], seen.json["state"]) == (0, 3, "running")
     app.queue().take(1, lease="1m")
-    seen = shown(server, app, flow, "--cancel")
+    seen = shown(server, app, flow, "cancel")
     assert seen.out.startswith("cancelled 3 jobs; workers were asked to stop those that run\n")
     assert flow.state() is State.RUNNING
 
@@ -405,14 +406,14 @@ def test_workflows_of_all_queues_are_listed_newest_first(server: Server, app: Re
     def listed(*words: str) -> list[str]:
         seen = relevo("workflow", "--name", app.name, "--json", *words, url=server.url)
         assert seen.code == 0
-        return [row["id"] for row in seen.json]
+        return [row["id"] for row in seen.json["items"]]
 
     seen = relevo("workflow", "--name", app.name, "--queue", "defualt", url=server.url)
     assert (seen.code, seen.out) == (2, "") and "did you mean 'default'?" in seen.err
     assert listed() == [third.id, second.id, first.id]
     assert listed("--limit", "2") == [third.id, second.id]
     assert listed("--queue", "reports") == [second.id]
-    rows = relevo("workflow", "--name", app.name, "--json", url=server.url).json
+    rows = relevo("workflow", "--name", app.name, "--json", url=server.url).json["items"]
     assert set(rows[0]) == {"id", "queue", "state", "progress", "began_ms", "ended_ms"}
     assert rows[1]["progress"] == {"total": 2, "done": 1, "failed": 0, "open": 1}
     rows = [line.split() for line in relevo("workflow", "--name", app.name, url=server.url).out.splitlines()]

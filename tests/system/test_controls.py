@@ -15,6 +15,7 @@ from relevo import Relevo, State
 from relevo.audit.trail import whoami
 from relevo.engine.pauses import ends_of, note_of, read_pause
 from relevo.errors import OptionError
+from relevo.queues.known import not_known
 from relevo.worker import consumer as lane
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
@@ -288,7 +289,7 @@ def test_the_command_limits_and_lists(app: Relevo, ask: Callable[..., Output]) -
     assert re.search(r"mail +the queue +50 ", listed.out), listed.out
     assert re.search(r"mail +task shop.charge .*10/s +10 ", listed.out)
     assert re.search(r"mail +tenant acme .*paused", listed.out)
-    rows = ask("limits", "mail", "--json").json
+    rows = ask("limits", "mail", "--json").json["items"]
     found = [(row["kind"], row["concurrency"], row["paused"]) for row in rows]
     assert found == [("queue", 50, False), ("task", None, False), ("tenant", None, True)]
     assert ask("limit", "mail", "--task", "shop.charge", "--remove", "--json").json["changed"] is True
@@ -298,7 +299,7 @@ def test_the_command_limits_and_lists(app: Relevo, ask: Callable[..., Output]) -
 
 WRONG_COMMANDS = [
     (("pause",), 2, "what? Give a QUEUE, --task, --tenant or --schedule"),
-    (("pause", "mial"), 2, "no queue 'mial' is in use, did you mean 'mail'"),
+    (("pause", "mial"), 2, "has no queue 'mial' in use, did you mean 'mail'"),
     (("pause", "mail", "--until", "soon"), 2, "argument --until: not a duration: 'soon'"),
     (("pause", "mail", "--until", "2031-05-01T08:00"), 2, "has no zone: write 2031-05-01T08:00:00+00:00, or"),
     (("pause", "mail", "--until", "2020-05-01T08:00Z"), 2, "found '2020-05-01 08:00:00+00:00', which has passed"),
@@ -316,6 +317,52 @@ def test_wrong_commands_are_refused_with_a_reason(app: Relevo, ask: Callable[...
         assert seen.code == code, (arguments, seen)
         assert wrong in seen.err, (arguments, seen)
     assert app.pauses() == []
+
+
+@pytest.mark.parametrize("trace", ["ready", "scheduled", "ended", "limit", "pause", "worker", "code"])
+def test_a_task_or_tenant_is_known_by_its_traces(app: Relevo, ask: Callable[..., Output], trace: str) -> None:
+    """And where nothing is known of it, it is refused: most often its name is misspelt."""
+    charge = charge_in(app, queue="mail")
+    if trace == "ready":
+        charge.using(tenant="acme").enqueue(1)
+    elif trace == "scheduled":
+        charge.using(tenant="acme", delay="1h").enqueue(1)
+    elif trace == "ended":
+        charge.using(tenant="acme").enqueue(1)
+        drained(app)
+    elif trace == "worker":
+        with working(app):
+            charge.using(tenant="acme").enqueue(1).result(timeout=PATIENCE)
+    else:
+        app.task(name="other", queue="mail")(lambda: None).using(tenant="umbra").enqueue()
+    if trace == "limit":
+        app.queue("mail").limit(task="shop.charge", concurrency=1)
+        app.queue("mail").limit("acme", concurrency=1)
+    elif trace == "pause":
+        app.queue("mail").pause(task="shop.charge")
+        app.queue("mail").pause(tenant="acme")
+    if trace == "code":
+        assert not app.engine.run(not_known(app.engine, "task", "shop.charge", "mail"))
+    else:
+        for words in (("mail",), ()):
+            assert ask("pause", *words, "--task", "shop.charge").code == 0
+            assert ask("pause", *words, "--tenant", "acme").code == 0
+    for action in (("pause",), ("resume",), ("limit", "--concurrency", "1"), ("limit", "--remove")):
+        for kind, name, near in (("task", "charge", "shop.charge"), ("tenant", "acmee", "acme")):
+            seen = ask(*action, "mail", f"--{kind}", name)
+            assert seen.code == 2 and f"no {kind} {name!r} is known in queue 'mail'" in seen.err, seen
+            assert trace == "code" or f"did you mean {near!r}?" in seen.err, seen
+    assert {one.name for one in app.pauses()} <= {"shop.charge", "acme"}
+
+
+def test_a_name_that_is_still_to_come_is_paused_and_limited_by_force(app: Relevo, ask: Callable[..., Output]) -> None:
+    charge_in(app, queue="mail").enqueue(1)
+    assert "--force if it is right" in ask("pause", "mail", "--tenant", "umbra").err
+    assert "--force" not in ask("resume", "mail", "--tenant", "umbra").err, "what is paused is known"
+    assert ask("pause", "mail", "--tenant", "umbra", "--force").out == "paused tenant umbra in mail\n"
+    assert ask("limit", "mail", "--task", "shop.refund", "--rate", "1/s", "--force").code == 0
+    assert ask("resume", "mail", "--tenant", "umbra").out == "resumed tenant umbra in mail\n"
+    assert ask("limit", "mail", "--task", "shop.refund", "--remove").code == 0
 
 
 def test_nothing_is_paused_in_an_unknown_app(app: Relevo, ask: Callable[..., Output]) -> None:

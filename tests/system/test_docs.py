@@ -114,8 +114,8 @@ class OwnOutput(io.StringIO):
 
 
 def is_definition(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Assign):
-        return isinstance(statement.value, ast.Call) and ast.unparse(statement.value.func) == "Relevo"
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        return isinstance(statement.value, ast.Call) and ast.unparse(statement.value.func) in ("Relevo", "ContextVar")
     return isinstance(statement, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
 
 
@@ -320,7 +320,7 @@ def test_every_option_of_the_worker_command_is_documented() -> None:
     parser = argparse.ArgumentParser()
     worker_command.add(subparsers := parser.add_subparsers())
     actions = subparsers.choices["worker"]._actions
-    true = {action.option_strings[-1] if action.option_strings else action.dest for action in actions} - {"--help"}
+    true = {action.option_strings[-1] if action.option_strings else action.metavar for action in actions} - {"--help"}
     table = rows((ROOT / "docs/workers.md").read_text("utf-8").partition("Exit codes")[0])
     assert {re.findall("`([^`]+)`", row[0])[-1] for row in table} == true
 

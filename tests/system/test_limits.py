@@ -420,7 +420,7 @@ def test_operators_see_which_limits_come_from_the_code(app: Relevo, server: Serv
     assert shell("limit", "default", "--task", "charge", "--concurrency", "9").code == 0
     shown = shell("limits").out.splitlines()[-1]
     assert shown.endswith("instead of concurrency=2, rate=10/s, burst=10") and " 9 " in shown
-    (row,) = shell("limits", "--json").json
+    (row,) = shell("limits", "--json").json["items"]
     assert (row["default"], row["is_overridden"]) == ("concurrency=2, rate=10/s, burst=10", True)
     assert shell("limit", "default", "--task", "charge", "--remove").code == 0
     assert shell("limits").out.splitlines()[-1].endswith("from the code")

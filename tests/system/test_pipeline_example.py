@@ -49,6 +49,6 @@ def test_a_missing_page_is_reported_once_with_what_to_do(server: Server, prefix:
     done = run(server, prefix, there, tmp_path / "missing.txt")
     assert (done.returncode, done.stdout) == (1, "")
     assert "2 of 5 jobs went well" in done.stderr
-    assert "FileNotFoundError" in done.stderr and "--retry" in done.stderr
+    assert "FileNotFoundError" in done.stderr and "workflow retry" in done.stderr
     assert leaks(server, prefix) == []
     remove(server, prefix)

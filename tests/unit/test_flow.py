@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from relevo import Job, Relevo
 from relevo.errors import OptionError, PayloadError, PayloadTooLarge, TargetError
 from relevo.workflows.fitting import never_fits
-from relevo.workflows.graph import MAX_LEVELS, Callback, Graph, Node, Shape
+from relevo.workflows.graph import Callback, Graph, Node, Shape
 from relevo.workflows.graph import compile as compile_flow
-from relevo.workflows.steps import MAX_JOBS, Chain, Flow, Group, Step, chain, group
+from relevo.workflows.steps import MAX_JOBS, MAX_LEVELS, Chain, Flow, Group, Step, chain, group
 
 ROOMY = 1_000_000
 

@@ -116,6 +116,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (letters.bury(KEYS, [letters.Arrival(ID, 1, b"{}", {"#0": "1"})] * 2, ttl_ms=1, dead_max=1), 12),
     (replays.lead(KEYS, "take", Replay(id=ID), "w"), 0),
     (queues.count(KEYS, "default"), 0),
+    (next(queues.promote(KEYS)), 0),
     (queues.page(KEYS, "ready", 0, 1), 0),
     (queues.walk(KEYS, State.READY, queues.Mark(), 1), 0),
     (queues.pause(KEYS, True), 0),
@@ -208,6 +209,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (pools.revive_entity(KEYS, ID, "vm", "ready", 1, {"a": b"1"}), 2),
     (pools.find_unplaced(KEYS, 1, 0), 0),
     (pools.expire_entity(KEYS, "vm", pools.Only(1, 2), 1), 0),
+    (pools.expire_unlisted(KEYS, ["vm", "vm-2"], 1, 1, dry_run=True), 2),
 ]
 
 

@@ -123,7 +123,11 @@ def _promise(engine: Engine, message: Outgoing, wanted: Callbacks, id: str) -> G
     def head(action: str, takes: str) -> bytes:
         target = f"{wanted.service}.{action}"
         own = proof if takes else None
-        return write(Envelope(target, takes=takes, headers=headers, proof=own, **message.place.chosen))[:-1]
+        carried = message.chosen.get("job_headers")
+        envelope = Envelope(
+            target, takes=takes, headers=headers, proof=own, job_headers=carried, **message.place.chosen
+        )
+        return write(envelope)[:-1]
 
     def body(action: str, kind: Kind) -> bytes:
         whole = head(action, "reply") + b',"a":[' + write(known) + b"]}"
@@ -163,7 +167,7 @@ def _worker(engine: Engine) -> str:
 
 def reporting(engine: Engine, job: JobContext, value: Any) -> Generator[Call[Any], Any, bool]:
     """Report progress to the callback of the message being handled. Returns whether the callback still waits."""
-    headers = job.headers
+    headers = job.message_headers
     if headers is None:
         raise BusError(f"job {job.id} is no message of the bus, so it has no sender to report to")
     raw = encoded(value, what="report", limit=engine.settings.max_payload)

@@ -22,7 +22,7 @@ from relevo.bus.headers import Sending
 from relevo.bus.history_store import NO_LOG, Log, Logged, LogPage, read_log
 from relevo.bus.message_store import Place
 from relevo.bus.naming import queue_of
-from relevo.bus.outgoing import inherited, place_of, track, tracked_by
+from relevo.bus.outgoing import carried_by, inherited, place_of, track, tracked_by
 from relevo.bus.subscription_store import Discard, Subscription
 from relevo.engine.job import Envelope, Proof, write
 from relevo.engine.job_store import readable
@@ -142,7 +142,8 @@ def publishing(
     id, tracked = engine.new_id(), tracked_by(engine, headers)
     signer = engine.keys_of(queue_of(service, (), "actions")).signer
     proof = None if signer is None else Proof(made_ms=(yield from engine.about_now_ms()))
-    body = write(Envelope(type, headers=headers, proof=proof, **place.chosen))[:-1] + b',"k":' + raw
+    envelope = Envelope(type, headers=headers, proof=proof, job_headers=carried_by(options, type), **place.chosen)
+    body = write(envelope)[:-1] + b',"k":' + raw
     if signer is not None:
         body += signer.signature_field("event", id, body, service=service, topic=type)
     event: Event = yield publish(engine.bus_keys, type, id, body, place, tracked=tracked, log=kept)

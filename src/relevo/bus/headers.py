@@ -34,6 +34,8 @@ class Sending(Struct, frozen=True, kw_only=True):
     at: Any = None
     idempotency_key: str | None = None
     delay: Duration | None = None
+    #: What middleware made of the headers that travel along; None: the app has none.
+    _carried: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         for name in ("tenant", "tier", "session", "conversation", "correlation_id", "traceparent", "version"):

@@ -22,6 +22,7 @@ from relevo.engine.job import Envelope, Proof, write
 from relevo.engine.message import Headers, Intent
 from relevo.engine.signed_bodies import digest_of
 from relevo.errors import OptionError, RequestTimeout
+from relevo.middleware.headers import encoded as encoded_headers
 from relevo.store.plan import Call
 from relevo.text.durations import Duration, seconds
 from relevo.text.names import Address
@@ -115,6 +116,8 @@ def outgoing(
     queue = queue_of(service, context_of(options.at), "actions")
     raw = encoded_object(data, what=type, limit=engine.settings.max_payload)
     tenant, headers = inherited(engine, source, options, intent)
+    if carried := carried_by(options, type):
+        chosen["job_headers"] = carried
     id = engine.new_id()
     name = Name()
     if options.idempotency_key:
@@ -181,6 +184,17 @@ def inherited(engine: Engine, source: str, options: Sending, intent: Intent) -> 
         if traceparent:  # the span in which it is sent, not that of the message being handled
             headers = msgspec.structs.replace(headers, traceparent=traceparent, tracestate=tracestate)
     return tenant, headers
+
+
+def carried_by(options: Sending, type: str) -> dict[str, str] | None:
+    """The headers that a message has from middleware, else from the job that sends it."""
+    carried = options._carried
+    if carried is None:
+        job = running.get()
+        return None if job is None else job._headers
+    if carried:
+        encoded_headers(carried, what=type)
+    return carried or None
 
 
 def place_of(engine: Engine, options: Sending, tenant: str, tier: str) -> Place:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from relevo.bus.actions import ActionSignature
 from relevo.bus.bus import Bus
 from relevo.bus.callbacks import Callbacks, reporting, sending
+from relevo.bus.enqueuing import athrough_message, through_message
 from relevo.bus.events import Subscribed, catching_up, delivering, log_of, publishing
 from relevo.bus.headers import Sending
 from relevo.bus.naming import action_name, context_of, queue_of, service_name
@@ -192,6 +194,19 @@ class Service:
         `about`: tenant, tier, session, conversation, correlation_id (by default those of the message being handled),
         priority, delay, idempotency_key, version, traceparent, and `at`, the context of the receiving service.
         """
+        if self.engine.middleware and "_carried" not in about:
+            again = partial(
+                self.send,
+                type,
+                on_reply=on_reply,
+                on_timeout=on_timeout,
+                on_progress=on_progress,
+                timeout=timeout,
+                context=context,
+                sticky=sticky,
+                retries=retries,
+            )
+            return through_message(self.engine, type, data, about, again)
         with making(self.engine.telemetry, "send", str(type)) as span:
             message, wanted = self._message(
                 type,
@@ -224,6 +239,19 @@ class Service:
         **about: Any,
     ) -> Job[Any]:
         """`send` for async code."""
+        if self.engine.middleware and "_carried" not in about:
+            again = partial(
+                self.asend,
+                type,
+                on_reply=on_reply,
+                on_timeout=on_timeout,
+                on_progress=on_progress,
+                timeout=timeout,
+                context=context,
+                sticky=sticky,
+                retries=retries,
+            )
+            return await athrough_message(self.engine, type, data, about, again)
         with making(self.engine.telemetry, "send", str(type)) as span:
             message, wanted = self._message(
                 type,
@@ -326,6 +354,9 @@ class Service:
         RequestTimeout if no answer came; the request is cancelled then. `returns` is the type to decode the result to.
         The same `idempotency_key` gets the result of the first call, for ten minutes. For other options see `send`.
         """
+        if self.engine.middleware and "_carried" not in about:
+            again = partial(self.request, type, returns=returns, timeout=timeout, wait=wait)
+            return through_message(self.engine, type, data, about, again)
         with making(self.engine.telemetry, "request", str(type)) as span:
             request = self._request(type, data, returns, timeout, wait, about)
             _name(span, request.message)
@@ -368,6 +399,9 @@ class Service:
         **about: Any,
     ) -> Any:
         """`request` for async code."""
+        if self.engine.middleware and "_carried" not in about:
+            again = partial(self.arequest, type, returns=returns, timeout=timeout, wait=wait)
+            return await athrough_message(self.engine, type, data, about, again)
         with making(self.engine.telemetry, "request", str(type)) as span:
             request = self._request(type, data, returns, timeout, wait, about)
             _name(span, request.message)
@@ -407,6 +441,9 @@ class Service:
 
         >>> ingestion.publish("document_processed", {"document_id": "7"})   # doctest: +SKIP
         """
+        if self.engine.middleware and "_carried" not in about:
+            again = partial(self.publish, topic)
+            return through_message(self.engine, f"{self.name}.{topic}", data, about, again)
         with making(self.engine.telemetry, "publish", f"{self.name}.{topic}") as span:
             event = self.engine.run(publishing(self.engine, self.name, topic, data, _options(about), self._log))
             if span is not None:
@@ -417,6 +454,9 @@ class Service:
 
     async def apublish(self, topic: str, data: Any = None, /, **about: Any) -> int:
         """`publish` for async code."""
+        if self.engine.middleware and "_carried" not in about:
+            again = partial(self.apublish, topic)
+            return await athrough_message(self.engine, f"{self.name}.{topic}", data, about, again)
         with making(self.engine.telemetry, "publish", f"{self.name}.{topic}") as span:
             event = await self.engine.arun(publishing(self.engine, self.name, topic, data, _options(about), self._log))
             if span is not None:

@@ -32,7 +32,7 @@ def add(subparsers: Subparsers) -> None:
         """,
     )
     add_json(parser)
-    add_app(parser)
+    add_app(parser, needed=False)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
 from relevo.audit import system_log
-from relevo.cli import output
+from relevo.cli import output, words
 from relevo.cli.exits import Exit
-from relevo.cli.options import Subparsers
+from relevo.cli.options import HelpFormatter, Subparsers
 from relevo.cli.screen import Screen
 from relevo.errors import JobError, RelevoError, message_of
 from relevo.text.legible import clean
@@ -44,19 +44,22 @@ COMMANDS = {
     "web": "relevo.cli.web",
     "doctor": "relevo.cli.doctor",
     "server": "relevo.cli.server",
+    "completion": "relevo.cli.completion",
     "demo": "relevo.cli.demo.command",
 }
 
 DESCRIPTION = "Background jobs on Redis or Valkey: run them, watch them, repair them."
 EPILOG = """\
 examples:
-  relevo demo                          see it work, with nothing to install or configure
-  relevo worker shop:app               run the jobs of the app in shop.py
-  relevo status -A shop:app            how its queues and workers stand
-  relevo doctor                        whether the server is fit to keep jobs
+  relevo demo                    see it work, with nothing to install
+  relevo worker shop:app         run the jobs of the app in shop.py
+  relevo status shop:app         how its queues and workers stand
+  relevo job 01k9q4w2zhq3mf7d0a2f -A shop:app     why that job failed
+  relevo doctor                  whether the server is fit to keep jobs
 
 Each command explains itself: relevo COMMAND --help
-Exit codes: 0 fine, 1 needs attention or not found, 2 server unreachable, wrong usage or nowhere to write."""
+Exit codes: 0 fine; 1 needs attention, or not found; 2 server unreachable, wrong
+usage, or nowhere to write."""
 
 
 class Command(Protocol):
@@ -72,6 +75,12 @@ class Command(Protocol):
 def load(name: str) -> Command:
     """The module of a command."""
     return cast("Command", importlib.import_module(COMMANDS[name]))
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser with all commands."""
+    build_parser(parser := _parser())
+    return parser
 
 
 def build_parser(parser: argparse.ArgumentParser, names: Iterable[str] = tuple(COMMANDS)) -> None:
@@ -130,22 +139,36 @@ def _kind(error: RelevoError) -> str:
     return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "relevo.errors")
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
+    """The parser without its commands."""
     parser = argparse.ArgumentParser(
         "relevo",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"relevo {__version__}")
+    return parser
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    arguments = words.app_last(arguments)
+    parser = _parser()
     first = arguments[0] if arguments else ""
     if first and not first.startswith("-") and first not in COMMANDS:
         near = did_you_mean(first, COMMANDS) or "."
         parser.error(f"unknown command {first!r}{near} There are: {', '.join(COMMANDS)}")
     # Only this command is imported: a fault in one must not stop the others.
     build_parser(parser, [first] if first in COMMANDS else COMMANDS)
-    return parser.parse_args(arguments)
+    if first in COMMANDS:
+        arguments = words.with_action(arguments, getattr(load(first), "ACTIONS", ()))
+    args, surplus = parser.parse_known_args(arguments)
+    if hasattr(args, "module_app"):
+        words.assign(args, surplus)
+    elif surplus:
+        parser.error(f"unrecognized arguments: {' '.join(surplus)}")
+    return args
 
 
 if __name__ == "__main__":

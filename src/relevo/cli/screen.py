@@ -195,6 +195,10 @@ class Screen:
         """Any value, as indented JSON."""
         print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
+    def page(self, items: Sequence[Any], next: str | None = None) -> None:
+        """A list as JSON, as over HTTP: `next` is where the next page begins, None after the last one."""
+        self.json({"items": items, "next": next})
+
     def clear(self) -> None:
         """Clear the screen."""
         print("\x1b[H\x1b[2J", end="", flush=True)
@@ -237,6 +241,12 @@ def _plain(head: Sequence[str], cells: list[list[str]], right: list[bool]) -> It
             for text, width, is_right in zip(line, widths, right, strict=True)
         )
         yield "  ".join(padded).rstrip()
+
+
+def tell_more(next: str | None) -> None:
+    """Say where the next page begins; not on standard output, which has one table and nothing else."""
+    if next:
+        print(f"there may be more: --after {clean(next)}", file=sys.stderr)
 
 
 def moment(ms: int | None) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from relevo.cli import server_acl
 from relevo.cli.exits import Exit
-from relevo.cli.options import Subparsers, add_json, command
+from relevo.cli.options import Subparsers, add_json, command, group
 from relevo.cli.screen import Screen, mebibytes
 from relevo.settings import Settings, data_directory, load
 from relevo.store.embedded import server as embedded
@@ -19,10 +19,10 @@ from relevo.text.masking import masked_url
 
 def add(subparsers: Subparsers) -> None:
     """Add the command."""
-    parser = command(
+    actions = group(
         subparsers,
         "server",
-        "start, stop, describe or trust the embedded server; print users for another one",
+        "start, stop or describe the embedded server; print ACL users",
         about="""
         The embedded server keeps its data in a directory, .relevo by default, and is used where no URL is given.
         Apps start it when they need it. A directory that this user did not make here, such as one that came with a
@@ -36,8 +36,16 @@ def add(subparsers: Subparsers) -> None:
         relevo server trust /srv/shop/.relevo
         """,
     )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
-    start = command(actions, "start", "start it, unless it runs", examples="relevo server start --idle 600")
+    start = command(
+        actions,
+        "start",
+        "start it, unless it runs",
+        examples="""
+        relevo server start
+        relevo server start --idle 600 --data-dir /srv/shop/.relevo
+        """,
+        app=False,
+    )
     start.add_argument(
         "--idle",
         type=_idle,
@@ -45,15 +53,35 @@ def add(subparsers: Subparsers) -> None:
         metavar="SECONDS",
         help="stop after so long without a client (default: never)",
     )
-    stop = command(actions, "stop", "stop it; its data stays", examples="relevo server stop")
+    stop = command(
+        actions,
+        "stop",
+        "stop it; its data stays",
+        examples="""
+        relevo server stop
+        relevo server stop --data-dir /srv/shop/.relevo
+        """,
+        app=False,
+    )
     status = command(
-        actions, "status", "describe it; exit code 1 if it does not run", examples="relevo server status --json"
+        actions,
+        "status",
+        "describe it; exit code 1 if it does not run",
+        examples="""
+        relevo server status
+        relevo server status --json
+        """,
+        app=False,
     )
     trust = command(
         actions,
         "trust",
         "use a data directory that this user did not make here; only if you know who did",
-        examples="relevo server trust /srv/shop/.relevo",
+        examples="""
+        relevo server trust /srv/shop/.relevo
+        relevo server trust .relevo --json
+        """,
+        app=False,
     )
     trust.add_argument("path", metavar="PATH", help="the directory")
     add_json(trust)

@@ -33,6 +33,7 @@ def add(actions: Subparsers) -> None:
         relevo server acl --env prod --app shop >> users.acl
         relevo server acl --env prod --app billing --service invoices --calls mails --called-by shop >> users.acl
         """,
+        app=False,
     )
     parser.add_argument("--app", metavar="NAME", help="the users of this app")
     several: list[tuple[str, str]] = [

@@ -266,8 +266,13 @@ def _draw_queues(screen: Screen, queues: Sequence[QueueStats]) -> None:
         [q.name, q.ready, q.scheduled, q.waiting, q.running, q.done, q.dead, q.idle_workers, away(q.next_due_ms)]
         for q in queues
     ]
+    if any(queue.totals.get("dropped") for queue in queues):
+        at = head.index("dead") + 1
+        head.insert(at, "dropped")
+        for row, queue in zip(rows, queues, strict=True):
+            row.insert(at, queue.totals.get("dropped", 0))
     if any(queue.paused for queue in queues):  # an empty column would only take room, and a terminal may have little
         head.append("paused")
         for row, queue in zip(rows, queues, strict=True):
             row.append(queue.paused)
-    screen.table(head, rows)
+    screen.table(head, rows, gives_way=[("idle", 0), ("next due", 0), ("waiting", 0)])

@@ -41,7 +41,6 @@ def add(subparsers: Subparsers) -> None:
         RELEVO_WEB_TOKENS=admin:ana:$(openssl rand -hex 24) relevo web shop:app --host 0.0.0.0
         """,
     )
-    parser.add_argument("module_app", nargs="?", metavar="MODULE:APP", help="the app, as with -A")
     parser.add_argument("--host", metavar="HOST", help=f"where to listen (default: {HOST})")
     parser.add_argument("--port", type=int, metavar="PORT", help=f"0: a free one (default: {PORT})")
     parser.add_argument("--unix", type=Path, metavar="PATH", help="listen at a socket in the file system instead")
@@ -52,11 +51,6 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until stopped."""
     needs_extra()
-
-    if args.module_app is not None:
-        if args.app is not None:
-            raise ConfigurationError("the app is given twice: leave out -A")
-        args.app = args.module_app
     if args.unix is not None and (args.host is not None or args.port is not None):
         raise ConfigurationError("--unix listens at no port: leave out --host and --port")
     if args.port is not None and not 0 <= args.port <= 65_535:

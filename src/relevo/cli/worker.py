@@ -5,21 +5,28 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from relevo.cli.options import Subparsers, add_module, command
 from relevo.settings import load
 
 
-def add(commands: Any) -> None:
+def add(commands: Subparsers) -> None:
     """Describe the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
+    parser = command(
+        commands,
         "worker",
-        help="run an app's jobs",
-        description="Run an app's jobs until stopped. SIGTERM or Ctrl-C: finish what runs, hand the rest back; "
-        "a second time: hand back at once.",
-        epilog="example: relevo worker shop.jobs:app -Q default,mail:20 -c 50 -p 2",
+        "run an app's jobs",
+        about="""
+        Runs an app's jobs until stopped. SIGTERM or Ctrl-C: finish what runs, hand the rest back; a second time: hand
+        back at once.
+        """,
+        examples="""
+        relevo worker shop.jobs:app
+        relevo worker shop.jobs:app -Q default,mail:20 -c 50 -p 2
+        """,
     )
-    parser.add_argument("app", nargs="?", help="module:app (or set RELEVO_APP)")
+    add_module(parser)
     parser.add_argument(
         "-Q",
         "--queues",
@@ -48,6 +55,9 @@ def add(commands: Any) -> None:
         help="log each job that starts and that is done, and tracebacks of dead ones; on a terminal the default, with "
         "up to 100 lines per second",
     )
+    parser.add_argument(
+        "--reload", action="store_true", help="for development: start anew when a file of the project changes"
+    )
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
 
 
@@ -60,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     from relevo.text.slots import MOST_SLOTS, queues_with_slots
     from relevo.worker.child import Order
     from relevo.worker.division import checked_concurrency
+    from relevo.worker.reload import needs_extra
     from relevo.worker.supervisor import Supervisor
 
     app = args.app or os.environ.get("RELEVO_APP")
@@ -83,6 +94,11 @@ def run(args: argparse.Namespace) -> int:
     except OptionError as error:
         print(f"relevo worker: {error}", file=sys.stderr)
         return 2
+    if args.reload:
+        if args.burst:
+            print("relevo worker: --reload goes on until it is stopped: leave out --burst", file=sys.stderr)
+            return 2
+        needs_extra()
     alive_file = Path(args.alive_file) if args.alive_file else None
     if alive_file is not None:
         try:
@@ -103,6 +119,7 @@ def run(args: argparse.Namespace) -> int:
         max_jobs=args.max_jobs,
         max_memory=args.max_memory,
         log_level=args.log_level,
+        reload=args.reload,
         log_jobs=_log_jobs(args.log_jobs, is_terminal=sys.stderr.isatty()),
     )
     settings = load()

@@ -1,4 +1,6 @@
-"""Names of other systems on relevo: IFDB's task queue (`Enqueue`, `Worker`), and nooble4's `DomainQueueManager`."""
+"""Names of other systems on relevo: IFDB's task queue (`Enqueue`, `Worker`), nooble4's `DomainQueueManager`, and a
+scheduler's `QueueManager`.
+"""
 
 from relevo.compat.current import allow, configure, current_app
 from relevo.compat.ifdb import (
@@ -14,6 +16,7 @@ from relevo.compat.ifdb import (
     task_queue,
 )
 from relevo.compat.nooble4 import DomainAction, DomainQueueManager, clean_task_queues
+from relevo.compat.scheduler import QueueManager
 
 __all__ = [
     "CronTask",
@@ -21,6 +24,7 @@ __all__ = [
     "DomainQueueManager",
     "Enqueue",
     "EnqueueOrGet",
+    "QueueManager",
     "QueuedTask",
     "RedisTaskQueue",
     "TakenTask",

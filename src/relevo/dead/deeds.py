@@ -1,32 +1,23 @@
-"""Retries, discards and restores dead letters."""
+"""Retries and discards dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from contextlib import suppress
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from relevo.dead import store as letters
-from relevo.dead.choosing import Deed, Ids, Letters, Watch, checked, chosen, each_of, each_that_fits, missing
+from relevo.dead.choosing import Deed, Ids, Letters, Watch, chosen, each_of, each_that_fits
 from relevo.dead.resigning import vouched_for
+from relevo.dead.restoring import UNDO_MS
 from relevo.dead.walk import Letter
 from relevo.dead.wanted import Filters
 from relevo.engine import job_store as jobs
-from relevo.engine.lists import listed_queues, others
 from relevo.engine.revival import Ended, reviving
-from relevo.errors import JobError, OptionError, ServerRefused
+from relevo.errors import JobError, OptionError
 from relevo.pools import store as pools
 from relevo.store.plan import Ahead, Call, Steps
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
-
-#: How long a discarded letter can be restored: long enough to notice a mistake, and short enough for those who discard
-#: to make room on the server.
-UNDO_MS = 600_000
-#: Letters restored in one call: each is copied as a whole.
-RESTORED_AT_ONCE = 20
 
 
 class Revival:
@@ -155,58 +146,3 @@ def _to_chosen(
     if picked is None:
         return (yield from each_that_fits(engine, wanted, deed, limit, watch))
     return (yield from each_of(engine, picked, wanted.queue, deed, watch))
-
-
-def restoring(
-    engine: Engine, ids: Iterable[str] | None, all: bool, queue: str | None, watch: Watch | None
-) -> Steps[int]:
-    """Restore dead letters that were discarded in the last ten minutes; returns how many."""
-    if (ids is None) == (not all):
-        raise OptionError("name the letters to restore by ids=[…], or pass all=True; not both")
-    picked = None if ids is None else checked(ids)
-    names = yield from listed_queues(engine, queue)
-    bins: list[Ids] = yield Ahead(letters.discarded(engine.keys_of(name)) for name in names)
-    undo = _Undo(engine, watch)
-    for name, binned in zip(names, bins, strict=True):
-        yield from undo.of(name, binned, picked)
-    if queue is None and picked and (left := missing(picked, chain.from_iterable(bins))):
-        for name in (yield from others(engine, names)):
-            binned = []
-            with suppress(ServerRefused):
-                binned = yield letters.discarded(engine.keys_of(name))
-            yield from undo.of(name, binned, left)
-    if undo.full:
-        most = engine.settings.dead_max
-        where = ", ".join(f"{name} has no room for {count:,} of them" for name, count in undo.full.items())
-        raise JobError(
-            f"{where}: a queue keeps {most:,} dead letters (dead_max), and these are older than all that are there. "
-            "Retry or discard others, or raise dead_max; what was discarded can be restored for "
-            f"{UNDO_MS // 60_000} minutes"
-        )
-    return undo.back
-
-
-class _Undo:
-    """Restores discarded letters, and counts them."""
-
-    def __init__(self, engine: Engine, watch: Watch | None) -> None:
-        self._engine = engine
-        self._watch = watch
-        self.back = 0
-        #: How many stay in the bin of each queue whose list is full of newer ones.
-        self.full: dict[str, int] = {}
-
-    def of(self, queue: str, binned: Ids, picked: Ids | None) -> Generator[Call[Any], Any, None]:
-        """Restore the picked ones of a queue's bin; None: all."""
-        keys, there = self._engine.keys_of(queue), set(binned)
-        wanted = binned if picked is None else [id for id in picked if id in there]
-        for start in range(0, len(wanted), RESTORED_AT_ONCE):
-            some = wanted[start : start + RESTORED_AT_ONCE]
-            came, posted, left = yield letters.restore(keys, some, self._engine.settings.dead_max)
-            self.back += came
-            if self._watch is not None and came:
-                self._watch(self.back)
-            if posted:
-                yield from self._engine.relay(queue)
-            if left:
-                self.full[queue] = self.full.get(queue, 0) + left

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from relevo.dead import replay_store as replays
 from relevo.dead.choosing import Watch, check_limit, checked, named
-from relevo.dead.deeds import discarding, restoring, retrying
+from relevo.dead.deeds import discarding, retrying
 from relevo.dead.editing import editing
 from relevo.dead.error_groups import ErrorGroup, grouping
 from relevo.dead.export import Export, Imported, loading
 from relevo.dead.paging import LOOKED_AT, DeadPage, DeadRow, paging
 from relevo.dead.replay import SILENT_MS, Replay
 from relevo.dead.replaying import Leading, Watcher, find, stopping
+from relevo.dead.restoring import restoring
 from relevo.dead.wanted import Filters
 from relevo.engine import finding
 from relevo.engine.handle import Job, JobInfo
 from relevo.engine.ids import looks_like_id
+from relevo.queues.queue import check_page
 from relevo.store.plan import Call, Steps
 from relevo.text.durations import Duration, milliseconds
 
@@ -91,18 +93,20 @@ class DeadLetters:
                 return Job(self._engine, id, letter.queue)
         return (yield from finding.job(self._engine, id, queue))
 
-    def error_groups(self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50) -> ErrorGroups:
+    def error_groups(
+        self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50, offset: int = 0
+    ) -> ErrorGroups:
         """Error groups, the largest first: dead letters of the same error, on the same path through the code.
 
         `permanent`: only those that would fail again as they are, or (False) that may succeed once the cause is fixed.
         """
-        return self._engine.run(grouping(self._engine, queue, permanent, limit))
+        return self._engine.run(grouping(self._engine, queue, permanent, limit, offset))
 
     async def aerror_groups(
-        self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50
+        self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50, offset: int = 0
     ) -> ErrorGroups:
         """`error_groups` for async code."""
-        return await self._engine.arun(grouping(self._engine, queue, permanent, limit))
+        return await self._engine.arun(grouping(self._engine, queue, permanent, limit, offset))
 
     # acting
     def retry(
@@ -170,26 +174,29 @@ class DeadLetters:
         self,
         ids: Iterable[str] | None = None,
         *,
-        queue: str | None = None,
         all: bool = False,
+        limit: int | None = None,
         watch: Watch | None = None,
+        **filters: Unpack[Filters],
     ) -> int:
-        """Restore dead letters that were discarded in the last ten minutes: by id, or `all`. Returns how many.
+        """Restore dead letters that were discarded in the last ten minutes: by id, by filters, or `all`. Returns how
+        many.
 
         `watch(n)` is called after each batch.
         """
-        return self._engine.run(restoring(self._engine, ids, all, queue, watch))
+        return self._engine.run(restoring(self._engine, ids, all, limit, watch, filters))
 
     async def arestore(
         self,
         ids: Iterable[str] | None = None,
         *,
-        queue: str | None = None,
         all: bool = False,
+        limit: int | None = None,
         watch: Watch | None = None,
+        **filters: Unpack[Filters],
     ) -> int:
         """`restore` for async code."""
-        return await self._engine.arun(restoring(self._engine, ids, all, queue, watch))
+        return await self._engine.arun(restoring(self._engine, ids, all, limit, watch, filters))
 
     def edit(
         self,
@@ -284,17 +291,18 @@ class DeadLetters:
             await self._engine.arun(leading.let_go(INTERRUPTED))
             raise
 
-    def runs(self, *, limit: int = 50) -> Replays:
+    def runs(self, *, limit: int = 50, offset: int = 0) -> Replays:
         """Replays of the last week, the most recently active first."""
-        return self._engine.run(self._runs(limit))
+        return self._engine.run(self._runs(limit, offset))
 
-    async def aruns(self, *, limit: int = 50) -> Replays:
+    async def aruns(self, *, limit: int = 50, offset: int = 0) -> Replays:
         """`runs` for async code."""
-        return await self._engine.arun(self._runs(limit))
+        return await self._engine.arun(self._runs(limit, offset))
 
-    def _runs(self, limit: int) -> Generator[Call[Any], Any, Replays]:
+    def _runs(self, limit: int, offset: int) -> Generator[Call[Any], Any, Replays]:
         check_limit(limit, replays.MOST)
-        return replays.newest(self._engine.own_keys, limit)
+        check_page(offset, limit)
+        return replays.newest(self._engine.own_keys, limit, offset)
 
     def run(self, run: str) -> Replay:
         """The state of one replay."""

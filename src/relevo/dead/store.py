@@ -23,6 +23,8 @@ SAMPLE = 10
 #: The trend of an error group: what died in the last hour, against the day before that.
 RECENT_MS = 3_600_000
 BEFORE_MS = 24 * 3_600_000
+#: Digits at the end of a discarded dead letter: when its own time limit ends.
+_TIME_LIMIT = 15
 
 
 class Place(Struct, frozen=True):
@@ -154,6 +156,15 @@ def restore(queue: QueueKeys, ids: Sequence[str], dead_max: int) -> Call[tuple[i
 def discarded(queue: QueueKeys) -> Call[list[str]]:
     """Dead letters that were discarded shortly before, in that order."""
     return Call([b"ZRANGE", queue.key("bin"), 0, -1], lambda ids: [id.decode(errors="replace") for id in ids])
+
+
+def in_bin(queue: QueueKeys, id: str) -> Call[Record | None]:
+    """A discarded dead letter; None: it is there no more."""
+
+    def decode(text: bytes | None) -> Record | None:
+        return None if text is None else record_of(text[:-_TIME_LIMIT])
+
+    return Call([b"GET", queue.own("binned", id)], decode)
 
 
 def replace(queue: QueueKeys, id: str, new_id: str, envelope: Envelope, body: bytes) -> Call[int]:

@@ -86,7 +86,11 @@ class SiteTask(Task[P, R]):
 
     def held(self, connection: Any, calls: Iterable[Any], then: Then = ignore) -> list[Job[R]]:
         """Jobs that are put on the queue when the transaction of the connection commits; then `then` is called."""
-        fragments = self._encoded(calls)  # refused here, where the mistake is, and not on commit
+        if self.engine.middleware:
+            return self._through(calls, lambda fragments: self._hold(connection, fragments, then))
+        return self._hold(connection, self._encoded(calls), then)  # refused here, where the mistake is
+
+    def _hold(self, connection: Any, fragments: list[bytes], then: Then) -> list[Job[R]]:
         ids = self.engine.new_id.many(len(fragments))
         jobs = self._jobs(ids, ids)
         hold(connection, [Call(self, job, fragment, then) for job, fragment in zip(jobs, fragments, strict=True)])

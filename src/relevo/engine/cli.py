@@ -1,4 +1,4 @@
-"""`relevo job`: one job with its whole story; cancel it, or run it again."""
+"""`relevo job`: lists jobs, and shows, cancels or retries one."""
 
 from __future__ import annotations
 
@@ -11,65 +11,160 @@ import msgspec
 from relevo.app import Relevo
 from relevo.cli import target
 from relevo.cli.exits import Exit
-from relevo.cli.options import Subparsers, add_app, add_json, command
-from relevo.cli.screen import Screen, moment, plural
+from relevo.cli.options import Subparsers, add_app, add_json, add_page, command, group
+from relevo.cli.refusing import refuse_unknown_queue
+from relevo.cli.screen import Screen, away, tell_more
+from relevo.cli.words import add_name
+from relevo.engine.cli_view import describe, show_logs
 from relevo.engine.handle import Job, JobInfo
-from relevo.engine.job import Attempt, State
+from relevo.engine.job import State
 from relevo.errors import UnknownJob
-from relevo.text.durations import spoken
+from relevo.queues.listing import STATES, ListedJob, listing
 from relevo.web.shown import shown_job, shown_text
 
-#: Characters of arguments: a screen full.
-LONGEST = 2000
-
-STYLES = {State.DONE: "green", State.DEAD: "bold red", State.CANCELLED: "yellow", State.EXPIRED: "yellow"}
+ID = "01k9q4w2zhq3mf7d0a2f"
+#: `relevo job ID` is `relevo job show ID`, and `relevo job` alone is `relevo job list`.
+ACTIONS = ("list", "show", "cancel", "retry")
 
 
 def add(subparsers: Subparsers) -> None:
     """Add the command."""
-    parser = command(
+    actions = group(
         subparsers,
         "job",
-        "show one job; cancel it or run it again",
-        about="Exit code 1: there is no such job, or what was asked cannot be done to it.",
-        examples="""
-        relevo job 01k9q4w2zhq3mf7d0a2f -A shop:app
-        relevo job 01k9q4w2zhq3mf7d0a2f --name shop --logs
-        relevo job 01k9q4w2zhq3mf7d0a2f --name shop --cancel
+        "list jobs; show one with its history, cancel or retry it",
+        about="""
+        `relevo job ID` is short for `relevo job show ID`, and `relevo job` alone for `relevo job list`.
+        Exit code 1: there is no such job, or what was asked cannot be done to it.
+        """,
+        examples=f"""
+        relevo job list -A shop:app --state running
+        relevo job {ID} -A shop:app
+        relevo job {ID} --name shop --logs
+        relevo job cancel {ID} --name shop
+        relevo job retry {ID} --name shop
         """,
     )
-    parser.add_argument("id", metavar="ID", help="20 letters and digits")
-    parser.add_argument("--queue", metavar="NAME", help="where it is; without it all queues are asked")
-    parser.add_argument("--logs", action="store_true", help="also what it wrote")
-    deed = parser.add_mutually_exclusive_group()
-    deed.add_argument("--cancel", action="store_true", help="cancel it; if it runs, its worker stops it")
-    deed.add_argument("--retry", action="store_true", help="run it again, if it is dead, cancelled or expired")
+    _add_list(actions)
+    show = command(
+        actions,
+        "show",
+        "one job: its arguments, its times, each attempt with its traceback",
+        about="Exit code 1: there is no such job.",
+        examples=f"""
+        relevo job show {ID} -A shop:app
+        relevo job show {ID} --name shop --logs
+        """,
+    )
+    cancel = command(
+        actions,
+        "cancel",
+        "cancel one; if it runs, its worker is asked to stop it",
+        about="Exit code 1: there is no such job, or it has ended.",
+        examples=f"""
+        relevo job cancel {ID} -A shop:app
+        relevo job cancel {ID} --name shop --env prod --json
+        """,
+    )
+    retry = command(
+        actions,
+        "retry",
+        "run one again that is dead, cancelled or expired",
+        about="Exit code 1: there is no such job, or it is in another state.",
+        examples=f"""
+        relevo job retry {ID} -A shop:app
+        relevo job retry {ID} --name shop --env prod --json
+        """,
+    )
+    for one in (show, cancel, retry):
+        add_name(one, "id", metavar="ID", help="20 letters and digits")
+        one.add_argument("--queue", metavar="NAME", help="where it is; without it all queues are asked")
+        one.add_argument("--logs", action="store_true", help="also what it wrote")
+        add_json(one)
+        add_app(one)
+
+
+def _add_list(actions: Subparsers) -> None:
+    parser = command(
+        actions,
+        "list",
+        "jobs by their state, in the order in which they will run; ended ones newest first",
+        about="Jobs move while they are listed, so a page may repeat or miss some. Dead letters: `relevo dead list`.",
+        examples="""
+        relevo job list -A shop:app
+        relevo job list --name shop --queue mails --state scheduled --limit 200
+        relevo job list --name shop --state running --json
+        """,
+    )
+    parser.add_argument("--queue", metavar="NAME", help="only of this queue")
+    parser.add_argument("--state", choices=STATES, metavar="STATE", help=f"only in this one: {', '.join(STATES)}")
+    add_page(parser)
     add_json(parser)
     add_app(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the job, after doing to it what was asked."""
+    """Run the command."""
     screen = Screen()
     with closing(target.find(args)) as app:
-        job = _find(app, args.id, args.queue)
-        done: dict[str, bool] = {}
-        if args.cancel:
-            done["cancelled"] = job.cancel()
-        elif args.retry:
-            done["retried"] = job.retry()
-        if any(done.values()):
-            app.audit.note(f"job.{'cancel' if args.cancel else 'retry'}", via="cli", id=job.id, queue=job.queue)
-        info = shown_job(app, job.info())
-        if args.json:
-            logs = {"logs": shown_text(app, job.logs())} if args.logs else {}
-            screen.json({**msgspec.to_builtins(info), **done, **logs})
-        else:
-            _tell(screen, info, done)
-            describe(screen, info)
-            if args.logs:
-                _show_logs(screen, shown_text(app, job.logs()).rstrip())
-        return Exit.OK if all(done.values()) else Exit.WARNING
+        return _list(screen, app, args) if args.action == "list" else _one(screen, app, args)
+
+
+def _list(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
+    refuse_unknown_queue(app, args.queue)
+    page = app.engine.run(listing(app.engine, queue=args.queue, state=args.state, limit=args.limit, after=args.after))
+    if args.json:
+        screen.page(page.items, page.next)
+    elif page.items:
+        _draw_list(screen, page.items)
+    else:
+        screen.line("no jobs")
+    if not args.json:
+        tell_more(page.next)
+    return Exit.OK if page.items else target.code_of_nothing(app)
+
+
+def _draw_list(screen: Screen, rows: list[ListedJob]) -> None:
+    screen.columns(
+        {
+            "id": [row.id for row in rows],
+            "task": [row.task for row in rows],
+            "state": [row.state.value for row in rows],
+            "when": [away(_when(row)) for row in rows],
+            "queue": [row.queue for row in rows],
+            "name": [row.name or "" for row in rows],
+            "tenant": [row.tenant or "" for row in rows],
+            "error": [row.error or row.reason for row in rows],
+        },
+        spare=["tenant", "name", "error", "queue"],
+    )
+
+
+def _when(row: ListedJob) -> int | None:
+    """When it is due, if it is scheduled; when it ended, if it has; else when it was enqueued."""
+    return row.due_ms if row.state is State.SCHEDULED else row.ended_ms or row.enqueued_ms
+
+
+def _one(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
+    """Show a job, after doing to it what was asked."""
+    job = _find(app, args.id, args.queue)
+    done: dict[str, bool] = {}
+    if args.action == "cancel":
+        done["cancelled"] = job.cancel()
+    elif args.action == "retry":
+        done["retried"] = job.retry()
+    if any(done.values()):
+        app.audit.note(f"job.{args.action}", via="cli", id=job.id, queue=job.queue)
+    info = shown_job(app, job.info())
+    if args.json:
+        logs = {"logs": shown_text(app, job.logs())} if args.logs else {}
+        screen.json({**msgspec.to_builtins(info), **done, **logs})
+    else:
+        _tell(screen, info, done)
+        describe(screen, info)
+        if args.logs:
+            show_logs(screen, shown_text(app, job.logs()).rstrip())
+    return Exit.OK if all(done.values()) else Exit.WARNING
 
 
 def _find(app: Relevo, id: str, queue: str | None) -> Job[Any]:
@@ -94,82 +189,3 @@ def _tell(screen: Screen, info: JobInfo, done: dict[str, bool]) -> None:
             screen.line("it will run again\n", "green")
         case {"retried": False}:
             screen.line("not run again: only a dead, cancelled or expired job can be\n", "yellow")
-
-
-def describe(screen: Screen, info: JobInfo) -> None:
-    """Everything known about a job, for people."""
-    state = info.state.value + (f": {info.reason}" if info.reason else "")
-    if info.cancel_asked:
-        state += " (cancellation requested)"
-    screen.line(f"job {info.id} is {state}", STYLES.get(info.state, ""))
-    progress = f"{info.progress.fraction:.0%} {info.progress.message}".strip() if info.progress else ""
-    screen.fields(
-        [
-            ("task", info.task),
-            ("queue", info.queue),
-            ("arguments", _not_too_long(_arguments(info.args, info.kwargs))),
-            ("priority", "" if info.priority is None else str(info.priority)),
-            ("name", info.name or ""),
-            ("tenant", info.tenant or ""),
-            ("tags", ", ".join(info.tags or ())),
-            ("workflow", info.workflow or ""),
-            ("waits for", f"{plural(info.waits_for, 'job')} to end" if info.waits_for else ""),
-            ("held up", info.held_up),
-            ("enqueued", moment(info.enqueued_ms)),
-            ("given up" if info.held_up else "due", moment(info.due_ms)),
-            ("started", moment(info.started_ms)),
-            ("ended", moment(info.ended_ms)),
-            ("worker", info.worker),
-            ("progress", progress),
-            ("came from", info.came_from),
-            ("error group", info.fingerprint),
-            ("permanent", "yes: it would fail again as it is" if info.permanent else ""),
-            ("in place of", info.origin),
-            ("replaced by", info.replaced_by),
-            ("operation", info.correlation_id),
-            ("caused by", info.causation_id),
-            ("sent by", info.source),
-            ("session", info.session),
-            ("written by", f"relevo {info.version}" if info.version else ""),
-            ("result", _compact(info.result) if info.result is not None else ""),
-        ]
-    )
-    for number, attempt in enumerate(info.attempts, 1):
-        _show_attempt(screen, number, attempt)
-
-
-def _show_attempt(screen: Screen, number: int, attempt: Attempt) -> None:
-    took = (attempt.ended_ms - attempt.started_ms) / 1000 if attempt.started_ms and attempt.ended_ms else 0
-    parts = [
-        f"attempt {number}: {attempt.how}",
-        f"after {spoken(took)}" if took > 0 else "",
-        f"by {attempt.worker}" if attempt.worker else "",
-        f"at {moment(attempt.ended_ms)}" if attempt.ended_ms else "",
-    ]
-    screen.line("\n" + " ".join(part for part in parts if part))
-    error = ": ".join(part for part in (attempt.error, attempt.message) if part)
-    for line in (attempt.traceback or error).rstrip().splitlines():  # a traceback ends with the error
-        screen.line(f"  {line}")
-
-
-def _show_logs(screen: Screen, text: str) -> None:
-    screen.line("\nlogs" if text else "\nno logs")
-    if text:
-        screen.line(text)
-
-
-def _arguments(args: Any, kwargs: Any) -> str:
-    """As they would stand in a call."""
-    if args is None and kwargs is None:
-        return "not known"
-    named = (f"{name}={_compact(value)}" for name, value in (kwargs or {}).items())
-    return ", ".join([*map(_compact, args or ()), *named])
-
-
-def _not_too_long(text: str) -> str:
-    cut = f"{text[:LONGEST]}… ({len(text):,} characters; --json tells all)"
-    return text if len(text) <= LONGEST else cut
-
-
-def _compact(value: Any) -> str:
-    return msgspec.json.encode(value).decode()

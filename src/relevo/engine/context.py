@@ -44,12 +44,13 @@ class JobContext(Struct, eq=False):
     flow: str = ""
     #: The tick of the schedule that made it, in milliseconds of Unix time.
     tick_ms: int | None = None
-    #: Headers of a bus message; see `message`.
-    headers: Headers | None = None
+    #: Of a bus message; see `message`.
+    message_headers: Headers | None = None
     #: Deadline of a request, by the server's clock.
     deadline_ms: int | None = None
     #: The same by this machine's monotonic clock; 0: none.
     deadline_at: float = 0.0
+    _headers: dict[str, str] | None = None
     _progress: tuple[float, str] | None = None
     _stop_asked: bool = False
     #: Called when the job must stop.
@@ -71,6 +72,13 @@ class JobContext(Struct, eq=False):
         return self._token
 
     @property
+    def headers(self) -> dict[str, str]:
+        """What middleware gave it where it was enqueued: texts by their names. What it makes has the same ones."""
+        if self._headers is None:
+            self._headers = {}
+        return self._headers
+
+    @property
     def state(self) -> Any:
         """What the app's lifespan gave to this worker process (`@app.lifespan`); None: the app has none."""
         return None if self._engine is None else self._engine.part(Lifespan).states.get(self.worker)
@@ -78,7 +86,7 @@ class JobContext(Struct, eq=False):
     @property
     def message(self) -> Message | None:
         """The bus message that is being handled; None in a plain task."""
-        if self.headers is None:
+        if self.message_headers is None:
             return None
         return Message(
             id=self.id,
@@ -86,7 +94,7 @@ class JobContext(Struct, eq=False):
             attempt=self.attempt,
             tenant=self.tenant,
             deadline_ms=self.deadline_ms,
-            headers=self.headers,
+            headers=self.message_headers,
         )
 
     @property

@@ -25,6 +25,7 @@ from relevo.engine.settle import Held, Terms
 from relevo.engine.targets import importable
 from relevo.engine.task import Task
 from relevo.errors import ConfigurationError, OptionError, TargetError
+from relevo.middleware.middleware import Middleware
 from relevo.settings import Settings, data_directory
 from relevo.signing import Keyring, Signer
 from relevo.store.keys import AppKeys, QueueKeys, app_keys, bus_keys
@@ -72,6 +73,8 @@ class Engine:
         #: Makes spans for OpenTelemetry; None: it is switched off.
         self.telemetry = telemetry(settings.otel)
         self.keys_of(settings.queue)  # refuses an invalid name
+        #: Around each enqueue and each attempt, the outermost first.
+        self.middleware: list[Middleware] = []
         #: Options of tasks that set no others.
         self.default_options = _options_of(settings)
         #: `module:attribute` of the app, loaded by child processes of a worker before a task's module; '': they find a

@@ -95,6 +95,8 @@ class Envelope(Struct, frozen=True, omit_defaults=True, gc=False):
     origin: str = field(name="og", default="")
     #: The span in which it was made, where traces are on; a message has it in its headers.
     traceparent: str = field(name="tp", default="")
+    #: What middleware added: texts that travel with it. Written before the arguments, see middleware/headers.py.
+    job_headers: dict[str, str] | None = field(name="h", default=None)
     #: It becomes ready so long after it is made, or (0) when those are done that it depends on.
     later_ms: int | None = field(name="d", default=None)
     #: Of a message of the bus.

@@ -248,4 +248,11 @@ def _handler_body(held: Held, outcome: End, terms: Terms) -> bytes:
         name=held.envelope.name,
         tags=held.envelope.tags,
     )
-    return write(Envelope(terms.on_failure or "", Raw(b"[" + write(failure) + b"]"), priority=held.envelope.priority))
+    return write(
+        Envelope(
+            terms.on_failure or "",
+            Raw(b"[" + write(failure) + b"]"),
+            priority=held.envelope.priority,
+            job_headers=held.envelope.job_headers,
+        )
+    )

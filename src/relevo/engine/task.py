@@ -6,7 +6,7 @@ import asyncio
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice, repeat
@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar, overl
 import msgspec
 
 from relevo.codec import Signature
+from relevo.dependencies.filling import Dependencies
+from relevo.engine.attempts import attempt_of
 from relevo.engine.changing import TRIES, change
 from relevo.engine.dependents import needs_of, push_dependents
 from relevo.engine.edges import Policy
+from relevo.engine.enqueuing import athrough, call_of, through
 from relevo.engine.handle import Job
 from relevo.engine.ids import made_ms
 from relevo.engine.job import Envelope, write
@@ -25,6 +28,8 @@ from relevo.engine.options import TASK_ONLY, ExecutorName, Options, changed
 from relevo.engine.push import CHUNK, NewJob, chunks, push, push_parts, push_plain
 from relevo.engine.targets import refuse_method
 from relevo.errors import OptionError, PayloadError, TargetError
+from relevo.middleware.headers import arguments_of, headed
+from relevo.middleware.middleware import Call
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Plan, Steps
 from relevo.telemetry import making
@@ -121,6 +126,13 @@ class Task(Generic[P, R]):
                 "for a name inside an argument use the setting `mask`"
             )
         functools.update_wrapper(self, func)
+        if own is None:
+            engine.part(Dependencies).check(func, target, is_async=self.is_async)
+
+    @functools.cached_property
+    def attempt(self) -> Callable[..., Any]:
+        """What workers call: the function, with what the app puts around it."""
+        return attempt_of(self)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self.func(*args, **kwargs)
@@ -136,6 +148,8 @@ class Task(Generic[P, R]):
     # enqueue
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Put a job on the queue. When this returns, the server has it."""
+        if self.engine.middleware:
+            return self._through([(args, kwargs)], lambda fragments: [self._put(fragments[0])])[0]
         if self.engine.telemetry is not None:
             with self._making() as span:
                 id, plan = self._new(args, kwargs)
@@ -146,6 +160,8 @@ class Task(Generic[P, R]):
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """`enqueue` for async code."""
+        if self.engine.middleware:
+            return (await self._athrough([(args, kwargs)], self._aput))[0]
         if self.engine.telemetry is not None:
             with self._making() as span:
                 id, plan = self._new(args, kwargs)
@@ -158,18 +174,60 @@ class Task(Generic[P, R]):
 
     def enqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
         """Put many jobs on the queue, 300 per round trip, in order: `[((7,), {"cents": 990}), …]`."""
-        fragments = self._encoded(calls)
+        if self.engine.middleware:
+            return self._through(calls, self._put_many)
+        return self._put_many(self._encoded(calls))
+
+    def _put_many(self, fragments: list[bytes]) -> list[Job[R]]:
         ids = self.engine.new_id.many(len(fragments))
         with making(self.engine.telemetry, "enqueue", self.options.queue, **self._batch(ids)):
             return self._jobs(ids, self.engine.run(self._store_many(ids, fragments)))
 
     async def aenqueue_many(self, calls: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Job[R]]:
         """`enqueue_many` for async code. Other tasks of the event loop go on, however many jobs there are."""
-        fragments = await _in_turns(self._encoded, self._checked(calls))
+        if self.engine.middleware:
+            return await self._athrough(calls, self._aput_many)
+        return await self._aput_many(await _in_turns(self._encoded, self._checked(calls)))
+
+    async def _aput_many(self, fragments: list[bytes]) -> list[Job[R]]:
         ids = self.engine.new_id.many(len(fragments))
         with making(self.engine.telemetry, "enqueue", self.options.queue, **self._batch(ids)):
             owners = await self.engine.arun(self._store_many(ids, fragments))
             return await _in_turns(lambda pairs: self._jobs(*zip(*pairs, strict=True)), zip(ids, owners, strict=True))
+
+    # where the app has middleware
+    def _through(self, calls: Iterable[Any], put: Callable[[list[bytes]], list[Job[R]]]) -> list[Job[R]]:
+        made = [call_of(self, *_row(self.target, row)) for row in self._checked(calls)]
+        return list(through(self.engine, made, lambda: put([self._headed(call) for call in made])))
+
+    async def _athrough(
+        self, calls: Iterable[Any], put: Callable[[list[bytes]], Awaitable[list[Job[R]]]]
+    ) -> list[Job[R]]:
+        made = [call_of(self, *_row(self.target, row)) for row in self._checked(calls)]
+
+        async def act() -> list[Job[R]]:
+            return await put(await _in_turns(lambda some: [self._headed(call) for call in some], made))
+
+        return list(await athrough(self.engine, made, act))
+
+    def _headed(self, call: Call) -> bytes:
+        fragment = self.signature.encode(tuple(call.args), call.kwargs, limit=self.engine.settings.max_payload)
+        return headed(fragment, call.headers, what=self.target)
+
+    def _put(self, fragment: bytes) -> Job[R]:
+        with self._making_one() as span:
+            id, plan = self._new((), {}, fragment)
+            _name(span, id)
+            return self._job(id, self.engine.run(plan))
+
+    async def _aput(self, fragments: list[bytes]) -> list[Job[R]]:
+        with self._making_one() as span:
+            id, plan = self._new((), {}, fragments[0])
+            _name(span, id)
+            return [self._job(id, await self.engine.client.arun(plan))]
+
+    def _making_one(self) -> AbstractContextManager[Span | None]:
+        return making(self.engine.telemetry, "enqueue", self.options.queue, **{"relevo.task": self.target})
 
     def _making(self) -> AbstractContextManager[Span]:
         assert self.engine.telemetry is not None
@@ -217,8 +275,11 @@ class Task(Generic[P, R]):
             return [Job(engine, id, queue, decode) for id in ids]
         return [Job(engine, owner, queue, decode, owner == id) for id, owner in zip(ids, owners, strict=True)]
 
-    def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Plan[Any]]:
-        fragment = self.signature.encode(args, kwargs, limit=self.engine.settings.max_payload)
+    def _new(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], fragment: bytes | None = None
+    ) -> tuple[str, Plan[Any]]:
+        if fragment is None:
+            fragment = self.signature.encode(args, kwargs, limit=self.engine.settings.max_payload)
         id = self.engine.new_id()
         if self.is_plain and self.engine.is_listed(self.options.queue):
             keys = self._keys()
@@ -282,10 +343,7 @@ class Task(Generic[P, R]):
             except (TypeError, ValueError):
                 args = kwargs = None
             if not (isinstance(args, _ROW) and isinstance(kwargs, dict)):
-                raise PayloadError(
-                    f"{self.target}: enqueue_many takes (args, kwargs) pairs such as ((7,), {{'cents': 990}}), "
-                    f"found {call!r:.80}"
-                )
+                raise _no_row(self.target, call)
             fragments.append(encode(tuple(args), kwargs, limit=limit))
         return fragments
 
@@ -358,7 +416,7 @@ class Task(Generic[P, R]):
         elif options.on_conflict == "add":
             scope = "add"
         elif scope and not name:
-            name = f"{self.target}:{hashlib.sha256(fragment).hexdigest()[:24]}"
+            name = f"{self.target}:{hashlib.sha256(arguments_of(fragment)).hexdigest()[:24]}"
             head += b',"n":' + write(name)
         if options.expires is not None:
             head += b',"x":%d' % (now_ms + round(options.expires * 1000))
@@ -414,6 +472,27 @@ class Task(Generic[P, R]):
                 **carried,
             )
         )[:-1]
+
+
+def _row(target: str, call: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    try:
+        args, kwargs = call
+    except (TypeError, ValueError):
+        args = kwargs = None
+    if not (isinstance(args, _ROW) and isinstance(kwargs, dict)):
+        raise _no_row(target, call)
+    return tuple(args), kwargs
+
+
+def _no_row(target: str, found: Any) -> PayloadError:
+    return PayloadError(
+        f"{target}: enqueue_many takes (args, kwargs) pairs such as ((7,), {{'cents': 990}}), found {found!r:.80}"
+    )
+
+
+def _name(span: Span | None, id: str) -> None:
+    if span is not None:
+        span.set_attribute("messaging.message.id", id)
 
 
 async def _in_turns(make: Callable[[list[T]], list[V]], rows: Iterable[T]) -> list[V]:

@@ -275,7 +275,7 @@ class Queue:
     def _take(self, n: int, worker: str, lease: Duration | None) -> Generator[Call[Any], Any, list[Lease]]:
         if not _is_whole(n) or not 1 <= n <= 1000:
             raise OptionError(f"take: 1 to 1000 jobs at a time, found {n!r:.80}")
-        if not _is_worker_name(worker):
+        if not is_worker_name(worker):
             raise OptionError(
                 f"take: the worker's name is ASCII text without spaces, 200 characters at most, found {worker!r:.80}"
             )
@@ -466,7 +466,8 @@ def _is_whole(number: Any) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 
 
-def _is_worker_name(name: Any) -> bool:
+def is_worker_name(name: Any) -> bool:
+    """Whether a claim can hold it."""
     return isinstance(name, str) and re.fullmatch("[!-~]{1,200}", name) is not None
 
 

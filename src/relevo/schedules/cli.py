@@ -14,8 +14,9 @@ from relevo.app import Relevo
 from relevo.audit.trail import of_control
 from relevo.cli import target
 from relevo.cli.exits import Exit
-from relevo.cli.options import Subparsers, add_app, add_json, command, whole
+from relevo.cli.options import Subparsers, add_app, add_json, command, group, whole
 from relevo.cli.screen import Screen
+from relevo.cli.words import add_name
 from relevo.engine.handle import Job
 from relevo.engine.ids import made_ms
 from relevo.engine.job import State
@@ -25,6 +26,9 @@ from relevo.schedules import store
 from relevo.schedules.handle import ScheduleInfo
 from relevo.text.legible import clean
 from relevo.web.shown import shown_schedule
+
+#: `relevo schedules` alone is `relevo schedules list`, and `relevo schedules NAME` is `relevo schedules show NAME`.
+ACTIONS = ("list", "show", "pause", "resume", "run", "remove")
 
 #: Ticks that `show` lists ahead.
 AHEAD = 5
@@ -36,34 +40,68 @@ _NAMED_BY = {"code": "a decorator names it", "settings": "the settings name it"}
 
 def add(subparsers: Subparsers) -> None:
     """Add the command."""
-    parser = command(
+    actions = group(
         subparsers,
         "schedules",
-        "list, show, pause, resume, run or remove schedules",
-        about="Schedules make jobs by the clock. Exit code 1: there is no such schedule.",
+        "list schedules; show, pause, resume, run or remove one",
+        about="""
+        Schedules make jobs by the clock. `relevo schedules` alone lists them, and `relevo schedules NAME` shows one.
+        Exit code 1: there is no such schedule.
+        """,
         examples="""
-        relevo schedules list -A shop:app
-        relevo schedules show nightly --name shop
+        relevo schedules -A shop:app
+        relevo schedules nightly --name shop
         relevo schedules pause nightly --name shop
         relevo schedules run nightly --name shop         now, once
         relevo schedules remove --stale --name shop      those that no code names any more
         """,
     )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
-    listing = command(actions, "list", "all of them, by name", examples="relevo schedules list --name shop")
+    listing = command(
+        actions,
+        "list",
+        "all of them, by name",
+        examples="""
+        relevo schedules list -A shop:app
+        relevo schedules list --name shop --json
+        """,
+    )
     show = command(
         actions,
         "show",
         "one of them: its rule, when it fires, what it did",
-        examples="relevo schedules show nightly --name shop --limit 50",
+        examples="""
+        relevo schedules show nightly -A shop:app
+        relevo schedules show nightly --name shop --limit 50
+        """,
     )
     show.add_argument("--limit", type=whole, default=10, metavar="N", help="its last N runs (default: 10, at most 50)")
-    pause = command(actions, "pause", "fire no more ticks", examples="relevo schedules pause nightly --name shop")
+    pause = command(
+        actions,
+        "pause",
+        "fire no more ticks",
+        about="`relevo pause --schedule NAME` takes a reason and an end, too.",
+        examples="""
+        relevo schedules pause nightly -A shop:app
+        relevo schedules pause nightly hourly --name shop
+        """,
+    )
     resume = command(
-        actions, "resume", "continue with the next tick", examples="relevo schedules resume nightly --name shop"
+        actions,
+        "resume",
+        "continue with the next tick",
+        examples="""
+        relevo schedules resume nightly -A shop:app
+        relevo schedules resume nightly hourly --name shop
+        """,
     )
     run_now = command(
-        actions, "run", "queue one job of it now; prints its id", examples="relevo schedules run nightly --name shop"
+        actions,
+        "run",
+        "queue one job of it now; prints its id",
+        examples="""
+        relevo schedules run nightly -A shop:app
+        relevo schedules run nightly --name shop --json
+        """,
     )
     remove = command(
         actions,
@@ -75,10 +113,10 @@ def add(subparsers: Subparsers) -> None:
         """,
     )
     for one in (show, run_now):
-        one.add_argument("schedule", metavar="NAME")
+        add_name(one, "schedule", metavar="NAME")
     for one in (pause, resume):
-        one.add_argument("schedules", metavar="NAME", nargs="+")
-    remove.add_argument("schedules", metavar="NAME", nargs="*")
+        add_name(one, "schedules", metavar="NAME", nargs="+")
+    add_name(remove, "schedules", metavar="NAME", nargs="*")
     remove.add_argument("--stale", action="store_true", help="all that code or settings once named and no longer do")
     for one in (listing, show, pause, resume, run_now, remove):
         add_json(one)
@@ -103,7 +141,7 @@ def run(args: argparse.Namespace) -> int:
 def _list(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     rows = [(shown_schedule(app, info), _last_run(app, info)) for info in app.schedules.list()]
     if args.json:
-        screen.json([{**_fields(info), "last": last} for info, last in rows])
+        screen.page([{**_fields(info), "last": last} for info, last in rows])
     elif rows:
         view.draw_list(screen, rows)
     else:

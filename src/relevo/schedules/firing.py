@@ -50,9 +50,9 @@ def described(engine: Engine, name: str, call: Any, options: Mapping[str, Any], 
         if option in others:
             raise OptionError(f"{option}: an option of one job, not of a schedule")
     if isinstance(call, Step):
-        task, args, kwargs = call.task, call.args, call.kwargs
+        task, step = call.task, call
     elif isinstance(call, Task):
-        task, args, kwargs = call, (), {}
+        task, step = call, Step(call)
     else:
         raise OptionError(f"a schedule runs a task, or a call such as report.s(7), found {call!r:.80}")
     if task.engine is not engine:
@@ -64,7 +64,7 @@ def described(engine: Engine, name: str, call: Any, options: Mapping[str, Any], 
         raise OptionError(
             f"{task.target}: delay, eta, name, unique and depends_on are options of one job, not of a schedule"
         )
-    body = task.body(task.signature.encode(args, kwargs, limit=engine.settings.max_payload))
+    body = task.body(step.encoded(engine.settings.max_payload))
     return schedule_of(
         name=name,
         target=task.target,

@@ -14,6 +14,7 @@ from msgspec import Struct
 from relevo.engine import workers
 from relevo.engine.handle import Job
 from relevo.engine.pauses import Until, ends_of, note_of
+from relevo.engine.task import Task
 from relevo.errors import BadSignature, OptionError, UnknownSchedule
 from relevo.schedules import schedule as model
 from relevo.schedules import store
@@ -22,6 +23,8 @@ from relevo.schedules.firing import Timetable, described, fire, registering
 from relevo.schedules.schedule import TIMES, schedule_of
 from relevo.store.plan import Call
 from relevo.text.nearest import did_you_mean
+from relevo.workflows.enqueuing import athrough_flow, through_flow
+from relevo.workflows.steps import Step
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
@@ -331,10 +334,32 @@ def _info(engine: Engine, standing: store.Standing, stale_before: int, now_ms: i
     )
 
 
-def scheduling(
+def make_schedule(engine: Engine, name: str, call: Any, options: dict[str, Any], *, run_now: bool) -> Schedule:
+    """Make or change a schedule, through the app's middleware; with `run_now`, run a new one at once, too."""
+    if isinstance(call, Task):
+        call = Step(call, takes_result=False)
+    if not engine.middleware or not isinstance(call, Step):
+        return engine.run(_scheduling(engine, name, call, options, run_now=run_now))
+    return through_flow(
+        engine, call, lambda step: engine.run(_scheduling(engine, name, step, options, run_now=run_now))
+    )
+
+
+async def amake_schedule(engine: Engine, name: str, call: Any, options: dict[str, Any], *, run_now: bool) -> Schedule:
+    """`make_schedule` for async code."""
+    """`schedule` for async code."""
+    if isinstance(call, Task):
+        call = Step(call, takes_result=False)
+    if not engine.middleware or not isinstance(call, Step):
+        return await engine.arun(_scheduling(engine, name, call, options, run_now=run_now))
+    return await athrough_flow(
+        engine, call, lambda step: engine.arun(_scheduling(engine, name, step, options, run_now=run_now))
+    )
+
+
+def _scheduling(
     engine: Engine, name: str, call: Any, options: dict[str, Any], *, run_now: bool
 ) -> Generator[Call[Any], Any, Schedule]:
-    """Make or change a schedule; with `run_now`, run a new one at once, too."""
     change = yield from registering(engine, described(engine, name, call, options, "call"))
     schedule = Schedule(engine, name)
     if run_now and change == "new":

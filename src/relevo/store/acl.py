@@ -70,6 +70,7 @@ _WORKING = {
     "workflows/notify_dependents",
     "workflows/register_dependents",
     "queues/clear_queue",
+    "queues/promote_jobs",
     "checkpoints/write_checkpoint",
     "schedules/fire_ticks",
     "schedules/register_schedule",

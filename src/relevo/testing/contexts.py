@@ -79,12 +79,13 @@ def job_context(
     message: Mapping[str, Any] | None = None,
     after: TestedJob | None = None,
     state: Any = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Iterator[TestedJob]:
     """Call tasks directly inside: `current_job()` is the job that these facts describe. No server is needed.
 
     `message`: what an action finds in `current_job().message`, such as {"source": "web", "session": "s1"}. `after`: the
     job of an earlier `job_context()`, whose steps and positions of loops this one continues, as a retry does. `state`:
-    what the task finds in `current_job().state`; no lifespan is entered.
+    what the task finds in `current_job().state`; no lifespan is entered. `headers`: what travelled with the job.
 
     >>> with job_context(attempt=2) as job:                              # doctest: +SKIP
     ...     import_orders(7)
@@ -102,7 +103,8 @@ def job_context(
         tenant=tenant,
         tags=tags,
         retries_left=retries_left,
-        headers=None if message is None else _headers(message),
+        message_headers=None if message is None else _headers(message),
+        _headers=dict(headers or {}),
         _token=attempt,
         checkpoints={} if after is None else after.checkpoints,
         _state=state,

@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Coroutine
 from typing import Any
@@ -29,6 +30,7 @@ from relevo.worker.job_log import JobFormatter, LogJobs
 from relevo.worker.ledger import Ledger
 from relevo.worker.loading import home_of, load_app
 from relevo.worker.pulse import Pulse
+from relevo.worker.reload import CHANGED, Reload, wait_after
 from relevo.worker.worker import Worker
 
 log = logging.getLogger("relevo.worker")
@@ -55,6 +57,8 @@ class Order(Struct, frozen=True, kw_only=True):
     log_jobs: LogJobs = "none"
     #: Whether it logs what is the same for all processes of a command: the names of tasks and schedules.
     is_first: bool = True
+    #: Whether it ends, to be started anew, when a file of the project changes.
+    reload: bool = False
     #: Whether to report to the supervisor that the event loop runs and the server answers.
     pulse: bool = False
     #: Descriptors: shared memory, and pipes to and from the supervisor. -1: none.
@@ -124,8 +128,8 @@ async def _warn_of_an_ill_server(app: Relevo) -> None:
             log.log(level, "the server's %s: %s. %s", verdict.name, verdict.found, verdict.what_to_do)
 
 
-async def work(app: Relevo, order: Order) -> int:
-    """Work until stopped; returns the exit code."""
+async def work(app: Relevo, order: Order, started: float = 0.0) -> int:
+    """Work until stopped; returns the exit code. `started`: when the process began, by the clock of files."""
     ledger = Ledger(order.ledger_fd, order.ledger_cells) if order.ledger_fd >= 0 else None
     worker = Worker(
         app,
@@ -152,9 +156,10 @@ async def work(app: Relevo, order: Order) -> int:
         worker.add_duty(MemoryDuty(worker, order.max_memory))
     if order.pulse and ledger is not None:
         worker.add_duty(Pulse(app.engine, ledger))
-    if app.engine.part(Lifespan).is_declared:  # child processes enter it, too
+    if app.engine.part(Lifespan).is_declared or app.engine.middleware:  # which child processes need, too
         app.engine.home = app.engine.home or home_of(app, order.app)
     announce(worker, in_full=order.is_first)
+    reload = Reload(worker, started) if order.reload else None
     # Imported objects are never freed; frozen, they are not scanned by the garbage collector.
     gc.collect()
     gc.freeze()
@@ -165,6 +170,8 @@ async def work(app: Relevo, order: Order) -> int:
         warning.cancel()
         await app.aclose()
     log.info("worker %s has stopped: %d done, %d failed", worker.id, worker.done, worker.failed)
+    if reload is not None and reload.has_changed:
+        return CHANGED
     return START_ANEW if worker.wants_recycling else STOPPED
 
 
@@ -208,17 +215,24 @@ def main(order: Order) -> int:
         JobFormatter(f"%(asctime)s %(levelname)-7s [{os.getpid()}] %(name)s: %(message)s", datefmt="%H:%M:%S")
     )
     logging.basicConfig(level=order.log_level.upper(), handlers=[handler])
+    started = time.time()
     try:
         app = load_app(order.app)
         gc.collect()
         gc.freeze()  # loaded modules are never freed: do not scan them again and again
-        return run_on_loop(work(app, order))
-    except BrokenModule as error:
-        log.error("%s\n%s", error, _own_frames(error.__cause__))
-        return CANNOT_START
+        return run_on_loop(work(app, order, started))
     except RelevoError as error:
-        log.error("%s", error)
+        trace = f"\n{_own_frames(error.__cause__)}" if isinstance(error, BrokenModule) else ""
+        log.error("%s%s", error, trace)
+        if order.reload:
+            return wait_after(error, started, lambda: _end_with_supervisor(order.life_fd))
         return CANNOT_START
+
+
+def _end_with_supervisor(fd: int) -> None:
+    if fd >= 0:
+        os.read(fd, 1)
+        os._exit(CANNOT_START)
 
 
 def _own_frames(error: BaseException | None) -> str:

@@ -104,6 +104,8 @@ class Intake:
             run.carries = envelope.takes != "" or (envelope.passes and kept <= 0)
         if envelope.headers is not None:
             self._tell_message(run, envelope.headers, envelope, now_ms)
+        if envelope.job_headers is not None:
+            context._headers = envelope.job_headers
         if envelope.tick_ms is not None:
             context.tick_ms = envelope.tick_ms
         return run
@@ -111,7 +113,7 @@ class Intake:
     @staticmethod
     def _tell_message(run: Run, headers: Headers, envelope: Envelope, now_ms: int) -> None:
         context = run.context
-        context.headers = headers
+        context.message_headers = headers
         run.is_asked = headers.intent == "request"
         # What it took from beside it ends with it, and a callback may take its record.
         run.carries = envelope.takes != "" or (envelope.passes and not run.is_asked)

@@ -86,10 +86,13 @@ def call(
 
 
 def task_frames(frames: TracebackType | None) -> TracebackType | None:
-    """A traceback without the leading frames of this module: it begins in the task."""
-    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+    """A traceback without the leading frames of what calls tasks: it begins in the task."""
+    while frames is not None and frames.tb_frame.f_globals.get("__name__") in _BEFORE_TASKS:
         frames = frames.tb_next
     return frames
+
+
+_BEFORE_TASKS = {__name__, "relevo.engine.attempts", "relevo.middleware.around", "relevo.dependencies.filling"}
 
 
 class _Signal(AbstractContextManager[None]):

@@ -33,6 +33,7 @@ from relevo.worker.child import CANNOT_START, START_ANEW, STOPPED, Contact, Orde
 from relevo.worker.ledger import Entry, Ledger
 from relevo.worker.notify import notify, watchdog_every
 from relevo.worker.pulse import FRESH
+from relevo.worker.reload import CHANGED
 
 log = logging.getLogger("relevo.supervisor")
 
@@ -198,7 +199,7 @@ class Supervisor:
             if code is None:
                 continue
             del self._children[pid]
-            if code not in (STOPPED, START_ANEW):
+            if code not in (STOPPED, START_ANEW, CHANGED):
                 self._free_jobs(child)
             child.close()
             if code == STOPPED or self._signals:
@@ -207,6 +208,9 @@ class Supervisor:
                 log.error("worker process %d cannot start; see above", pid)
                 self._code = CANNOT_START
                 self._begin_to_stop("no other process will start")
+                continue
+            if code == CHANGED:
+                self._again.insert(0, (0.0, child.number))
                 continue
             lived = time.monotonic() - child.started
             self._short_lives = self._short_lives + 1 if lived < SHORT_LIFE else 0

@@ -22,7 +22,7 @@ _IN_A_WORD: dict[type[Any], str] = {
 def begin_span(telemetry: Telemetry, run: Run) -> Any:
     """Begin the span of a run, linked to the trace that enqueued its job."""
     job, envelope = run.context, run.held.envelope
-    headers = job.headers
+    headers = job.message_headers
     about: dict[str, Any] = {
         "messaging.message.id": job.id,
         "messaging.client.id": job.worker,

@@ -124,6 +124,9 @@ class Worker:
         self._threads = _positive("threads", settings.threads if threads is None else threads)
         # With nothing but plain functions, what threads cannot start would only be kept from other workers.
         known = [*engine.tasks.values(), *engine.part(Bus).handlers()]
+        if engine.middleware:
+            for task in known:
+                _ = task.attempt  # refuses middleware that awaits around a plain function
         #: How many tasks and handlers it knows; None: any function of the allowed modules.
         self._known = None if settings.allow else len(known)
         some_async = any(task.is_async for task in known) or bool(settings.allow) or not known

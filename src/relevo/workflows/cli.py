@@ -1,4 +1,4 @@
-"""`relevo workflow`: show one workflow as a tree, cancel or retry it; or list the newest."""
+"""`relevo workflow`: lists workflows, shows one as a tree, cancels or retries it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ import msgspec
 from relevo.app import Relevo
 from relevo.cli import target
 from relevo.cli.exits import Exit
-from relevo.cli.options import Subparsers, add_app, add_json, command, pause, whole
-from relevo.cli.screen import Screen, away, moment, plural
+from relevo.cli.options import Subparsers, add_app, add_json, add_page, command, group, next_of, offset_of, pause
+from relevo.cli.refusing import refuse_unknown_queue
+from relevo.cli.screen import Screen, away, moment, plural, tell_more
+from relevo.cli.words import add_name
 from relevo.engine.job import State
-from relevo.engine.lists import known_queues
 from relevo.errors import ConfigurationError, StoreError, UnknownJob
 from relevo.text.durations import spoken
-from relevo.text.nearest import did_you_mean
 from relevo.workflows.cli_tree import ROOM, SIGNS, forest
 from relevo.workflows.workflow import Workflow, WorkflowInfo, WorkflowProgress, recent
 
+ID = "01k9q4w2zhq3mf7d0a2f"
+#: `relevo workflow ID` is `relevo workflow show ID`, and `relevo workflow` alone is `relevo workflow list`.
+ACTIONS = ("list", "show", "cancel", "retry")
 #: Workflows listed without --limit.
 LIMIT = 20
 #: Cells of the progress bar.
@@ -35,76 +38,101 @@ HEAD = 12
 
 def add(subparsers: Subparsers) -> None:
     """Add the command."""
-    parser = command(
+    actions = group(
         subparsers,
         "workflow",
-        "show one workflow or list the newest; cancel or retry it",
+        "list workflows; show one as a tree, cancel or retry it",
         about="""
-        With an id: the state of that workflow, as a tree of its jobs. Without: the newest workflows.
-        Exit code 1: there is no such workflow, the action is not possible, or it was watched and did not
-        end well.
+        `relevo workflow ID` is short for `relevo workflow show ID`, and `relevo workflow` alone for `relevo workflow
+        list`. Exit code 1: there is no such workflow, or what was asked cannot be done to it.
         """,
+        examples=f"""
+        relevo workflow -A shop:app                                 the newest
+        relevo workflow {ID} --name shop            one of them
+        relevo workflow retry {ID} --name shop
+        """,
+    )
+    listing = command(
+        actions,
+        "list",
+        "the newest",
         examples="""
-        relevo workflow -A shop:app                             the newest
-        relevo workflow 01k9q4w2zhq3mf7d0a2f --name shop        one of them
-        relevo workflow 01k9q4w2zhq3mf7d0a2f --name shop --watch
-        relevo workflow 01k9q4w2zhq3mf7d0a2f --name shop --retry
+        relevo workflow list -A shop:app
+        relevo workflow list --name shop --queue mails --limit 5
         """,
     )
-    parser.add_argument("id", metavar="ID", nargs="?", help="20 letters and digits; without it the newest are listed")
-    parser.add_argument("--queue", metavar="NAME", help="where it is kept; without it all queues are asked")
-    parser.add_argument("--limit", type=whole, metavar="N", help=f"list at most so many (default: {LIMIT})")
-    parser.add_argument("--all", action="store_true", help="draw every job, however many there are")
-    parser.add_argument(
-        "--watch", type=pause, nargs="?", const=1.0, metavar="SECONDS", help="refresh until it ends, or Ctrl-C"
+    add_page(listing, LIMIT)
+    listing.add_argument("--queue", metavar="NAME", help="only of this queue")
+    show = command(
+        actions,
+        "show",
+        "one of them, as a tree of its jobs",
+        about="Exit code 1: there is no such workflow, or it was watched and did not end well.",
+        examples=f"""
+        relevo workflow show {ID} -A shop:app
+        relevo workflow show {ID} --name shop --watch
+        """,
     )
-    deed = parser.add_mutually_exclusive_group()
-    deed.add_argument("--cancel", action="store_true", help="cancel its jobs; running ones are asked to stop")
-    deed.add_argument(
-        "--retry", action="store_true", help="run its jobs again that died, expired or were cancelled, and what follows"
+    cancel = command(
+        actions,
+        "cancel",
+        "cancel its jobs; running ones are asked to stop",
+        examples=f"""
+        relevo workflow cancel {ID} -A shop:app
+        relevo workflow cancel {ID} --name shop --env prod
+        """,
     )
-    add_json(parser)
-    add_app(parser)
+    retry = command(
+        actions,
+        "retry",
+        "run its jobs again that died, expired or were cancelled, and what follows",
+        examples=f"""
+        relevo workflow retry {ID} -A shop:app
+        relevo workflow retry {ID} --name shop --watch
+        """,
+    )
+    for one in (show, cancel, retry):
+        add_name(one, "id", metavar="ID", help="20 letters and digits")
+        one.add_argument("--queue", metavar="NAME", help="where it is kept; without it all queues are asked")
+        one.add_argument("--all", action="store_true", help="draw every job, however many there are")
+        one.add_argument(
+            "--watch", type=pause, nargs="?", const=1.0, metavar="SECONDS", help="refresh until it ends, or Ctrl-C"
+        )
+    for one in (listing, show, cancel, retry):
+        add_json(one)
+        add_app(one)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the workflow, after cancelling or retrying it if requested; or list the newest."""
-    _refuse_what_does_not_fit(args)
+    """Run the command."""
     screen = Screen()
-    with closing(target.find(args)) as app:
-        if args.id is None:
-            return _list(screen, app, args)
-        flow = _find(app, args.id, args.queue)
-        done: dict[str, int] = {}
-        if args.cancel:
-            done["cancelled"] = flow.cancel()
-        elif args.retry:
-            done["retried"] = flow.retry()
-        if count := sum(done.values()):
-            deed = f"workflow.{'cancel' if args.cancel else 'retry'}"
-            app.audit.note(deed, via="cli", count=count, id=args.id, queue=flow.queue)
-        info = flow.info()
-        if args.json:
-            screen.json({**msgspec.to_builtins(info), **done})
-        else:
-            _print_result(screen, info, done)
-            if args.watch:
-                info = _watch(screen, flow, args)
-            else:
-                describe(screen, info, None if args.all else ROOM)
-        went_wrong = not all(done.values()) or (args.watch and info.state is not State.DONE)
-        return Exit.WARNING if went_wrong else Exit.OK
-
-
-def _refuse_what_does_not_fit(args: argparse.Namespace) -> None:
-    if args.id is None:
-        for name in ("all", "watch", "cancel", "retry"):
-            if getattr(args, name):
-                raise ConfigurationError(f"--{name} is for one workflow: give its id. Without --{name} they are listed")
-    elif args.limit:
-        raise ConfigurationError("--limit is for the list of workflows: leave it out, or leave out the id")
-    if args.watch and args.json:
+    if args.action != "list" and args.watch and args.json:
         raise ConfigurationError("--watch shows one state after the other: leave it out when output is JSON")
+    with closing(target.find(args)) as app:
+        return _list(screen, app, args) if args.action == "list" else _one(screen, app, args)
+
+
+def _one(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
+    """Show a workflow, after doing to it what was asked."""
+    flow = _find(app, args.id, args.queue)
+    done: dict[str, int] = {}
+    if args.action == "cancel":
+        done["cancelled"] = flow.cancel()
+    elif args.action == "retry":
+        done["retried"] = flow.retry()
+    if count := sum(done.values()):
+        app.audit.note(f"workflow.{args.action}", via="cli", count=count, id=args.id, queue=flow.queue)
+    info = flow.info()
+    if args.json:
+        screen.json({**msgspec.to_builtins(info), **done})
+    else:
+        _print_result(screen, info, done)
+        if args.watch:
+            info = _watch(screen, flow, args)
+        else:
+            describe(screen, info, None if args.all else ROOM)
+    went_wrong = not all(done.values()) or (args.watch and info.state is not State.DONE)
+    return Exit.WARNING if went_wrong else Exit.OK
 
 
 def _find(app: Relevo, id: str, queue: str | None) -> Workflow[Any]:
@@ -123,13 +151,11 @@ def _find(app: Relevo, id: str, queue: str | None) -> Workflow[Any]:
 
 
 def _list(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    rows = app.engine.run(recent(app.engine, args.limit or LIMIT, args.queue))
-    if not rows and args.queue is not None and args.queue not in (known := app.engine.run(known_queues(app.engine))):
-        raise ConfigurationError(
-            f"app {app.name!r} has no queue {args.queue!r} in use{did_you_mean(args.queue, known)}"
-        )
+    rows = app.engine.run(recent(app.engine, args.limit, args.queue, offset_of(args)))
+    if not rows:
+        refuse_unknown_queue(app, args.queue)
     if args.json:
-        screen.json(rows)
+        screen.page(rows, next_of(rows, args))
     elif rows:
         screen.table(
             ["id", "queue", "state", "ended", "failed", "began", "took"],
@@ -146,6 +172,7 @@ def _list(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
                 for row in rows
             ],
         )
+        tell_more(next_of(rows, args))
     else:
         screen.line("no workflows")
     return Exit.OK if rows else target.code_of_nothing(app)

@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from relevo.errors import OptionError, TargetError
+from relevo.middleware.headers import headed
 from relevo.workflows.fitting import refuse_misfit
-from relevo.workflows.steps import MAX_JOBS, CallbackKind, Chain, Flow, Group, Step
+from relevo.workflows.steps import MAX_JOBS, MAX_LEVELS, CallbackKind, Chain, Flow, Group, Step
 
 if TYPE_CHECKING:
     from relevo.engine.engine import Engine
     from relevo.engine.task import Task
-
-#: Nesting of chains and groups, far beyond what is ever written; the shape is nested twice as deeply in JSON.
-MAX_LEVELS = 90
 
 Takes = Literal["", "one", "list"]
 Shape = int | str | dict[str, list[Any]]
@@ -161,7 +159,7 @@ class _Drawing:
     def call(self, step: Step[Any, Any]) -> bytes:
         """The arguments of a complete call."""
         self._check(step)
-        return step.task.signature.encode(step.args, step.kwargs, limit=self._limit)
+        return step.encoded(self._limit)
 
     def _step(self, step: Step[Any, Any], feed: _Feed) -> int:
         if feed.kind == "" or not step.takes_result:
@@ -169,6 +167,8 @@ class _Drawing:
         self._check(step)
         encode, first = step.task.signature.encode_rest, _EMPTY_LIST if feed.kind == "empty" else b""
         fragment = encode(step.args, step.kwargs, limit=self._limit, first=first)
+        if step.headers:
+            fragment = headed(fragment, step.headers, what=step.task.target)
         if feed.kind == "empty":
             return self._add(Node(step, feed.nodes, "", fragment))
         refuse_misfit(step, [self.nodes[i].step for i in feed.nodes], is_list=feed.kind == "list")

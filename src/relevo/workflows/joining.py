@@ -62,7 +62,7 @@ def _row(
     task = step.task
     if task.options.depends_on or task.options.unique not in ("", "no"):
         raise OptionError(f"{task.target}: depends_on and unique are not for jobs that join a workflow")
-    fragment = task.signature.encode(step.args, step.kwargs, limit=engine.settings.max_payload)
+    fragment = step.encoded(engine.settings.max_payload)
     now_ms = (yield from engine.now_ms()) if task.options.expires is not None else 0
     own = [
         msgspec.structs.replace(edge, policy=_LATE.get(edge.policy, "C"), index=None if edge.index is None else "x")

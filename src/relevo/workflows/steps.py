@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from relevo.engine.handle import Job
 from relevo.errors import OptionError, TargetError
+from relevo.middleware.headers import headed
 from relevo.store.plan import Steps
 from relevo.text.durations import Duration
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 #: A larger flow cannot be inspected as one thing; let jobs enqueue its parts.
 MAX_JOBS = 100_000
+
+#: Nesting of chains and groups, far beyond what is ever written; the shape is nested twice as deeply in JSON.
+MAX_LEVELS = 90
 
 CallbackKind = Literal["on_success", "on_complete", "on_failure"]
 
@@ -83,6 +87,14 @@ class Flow(Struct, Generic[Takes, Gives], frozen=True, repr_omit_defaults=True):
         `name`: while a workflow of that name has not ended, or (`unique="1d"`) for so long from its enqueue, this gives
         that one back: enqueueing again after a crash makes no second one. Names belong to the queue of the first step.
         """
+        engine = self.engine
+        if engine is not None and engine.middleware:
+            from relevo.workflows.enqueuing import through_flow  # which is about what is written here
+
+            return through_flow(engine, self, lambda flow: flow._enqueue(name, unique))
+        return self._enqueue(name, unique)
+
+    def _enqueue(self, name: str, unique: bool | Duration | None) -> Workflow[Gives]:
         rows, plan = self._storing(name, unique)
         with rows.making():
             if rows.steps and rows.steps[0].task.postpones(plan):
@@ -91,6 +103,14 @@ class Flow(Struct, Generic[Takes, Gives], frozen=True, repr_omit_defaults=True):
 
     async def aenqueue(self, *, name: str = "", unique: bool | Duration | None = None) -> Workflow[Gives]:
         """`enqueue` for async code."""
+        engine = self.engine
+        if engine is not None and engine.middleware:
+            from relevo.workflows.enqueuing import athrough_flow
+
+            return await athrough_flow(engine, self, lambda flow: flow._aenqueue(name, unique))
+        return await self._aenqueue(name, unique)
+
+    async def _aenqueue(self, name: str, unique: bool | Duration | None) -> Workflow[Gives]:
         rows, plan = self._storing(name, unique)
         with rows.making():
             return await rows.engine.arun(plan)
@@ -126,6 +146,13 @@ class Step(Flow[Takes, Gives], frozen=True, repr_omit_defaults=True):
     kwargs: dict[str, Any] = {}
     #: Whether it receives the result of the previous part, if there is one.
     takes_result: bool = True
+    #: What middleware added.
+    headers: dict[str, str] = {}
+
+    def encoded(self, limit: int) -> bytes:
+        """Its arguments, which must be complete, and its headers."""
+        fragment = self.task.signature.encode(self.args, self.kwargs, limit=limit)
+        return headed(fragment, self.headers, what=self.task.target) if self.headers else fragment
 
     def __repr__(self) -> str:
         given = joined(map(repr, self.args), (f"{name}={value!r}" for name, value in self.kwargs.items()))

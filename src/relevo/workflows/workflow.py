@@ -12,6 +12,7 @@ from msgspec import Struct
 from relevo.engine import job_store as jobs
 from relevo.engine.carried import InputLacking, results
 from relevo.engine.edges import Report
+from relevo.engine.enqueuing import athrough, through
 from relevo.engine.handle import Job
 from relevo.engine.job import Attempt, Record, State
 from relevo.engine.lists import listed_queues
@@ -29,6 +30,7 @@ from relevo.store.plan import Call, Steps
 from relevo.telemetry import making
 from relevo.text.durations import Duration, seconds
 from relevo.workflows import store as flows
+from relevo.workflows.enqueuing import calls_of, changed
 from relevo.workflows.joining import join
 from relevo.workflows.retrying import Failed, refuse_dropped, revive_members
 from relevo.workflows.steps import Step
@@ -322,11 +324,23 @@ class Workflow(Generic[R]):
 
         The workflow ends, and whatever waits for the job that calls this starts, only when they have ended, too.
         """
+        if not self._engine.middleware:
+            return self._add(steps)
+        calls = calls_of(steps)
+        return list(through(self._engine, calls, lambda: self._add(changed(steps, calls))))
+
+    def _add(self, steps: Sequence[Step[Any, Any]]) -> list[Job[Any]]:
         with self._adding(steps):
             return self._engine.run(join(self._engine, self.id, steps))
 
     async def aadd(self, *steps: Step[Any, Any]) -> list[Job[Any]]:
         """`add` for async code."""
+        if not self._engine.middleware:
+            return await self._aadd(steps)
+        calls = calls_of(steps)
+        return list(await athrough(self._engine, calls, lambda: self._aadd(changed(steps, calls))))
+
+    async def _aadd(self, steps: Sequence[Step[Any, Any]]) -> list[Job[Any]]:
         with self._adding(steps):
             return await self._engine.arun(join(self._engine, self.id, steps))
 
@@ -397,12 +411,12 @@ def _members(flow: flows.Flow | None, *, lapsed: bool = False) -> Generator[Memb
             yield Member(id=id, queue=queue, task=target, state=State.UNKNOWN, joined=joined, reason="never came to be")
 
 
-def recent(engine: Engine, limit: int, queue: str | None = None) -> Steps[list[WorkflowRow]]:
+def recent(engine: Engine, limit: int, queue: str | None = None, offset: int = 0) -> Steps[list[WorkflowRow]]:
     """The newest workflows that are still there, newest first: of a queue, or of all."""
     names = yield from listed_queues(engine, queue)
     rows: list[WorkflowRow] = []
     for name in names:
-        for id, flow in (yield from flows.listed(engine.keys_of(name), limit)):
+        for id, flow in (yield from flows.listed(engine.keys_of(name), offset + limit)):
             rows.append(
                 WorkflowRow(
                     id=id,
@@ -414,4 +428,4 @@ def recent(engine: Engine, limit: int, queue: str | None = None) -> Steps[list[W
                 )
             )
     rows.sort(key=lambda row: (row.began_ms, row.id), reverse=True)
-    return rows[:limit]
+    return rows[offset : offset + limit]

@@ -13,6 +13,7 @@ from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
 from relevo.cli.screen import Screen, away, plural
+from relevo.cli.words import add_name
 from relevo.errors import UnknownJob
 from relevo.workflows.cli_tree import SIGNS
 
@@ -25,7 +26,7 @@ def add(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "conversation",
-        "show what was made in a conversation of the bus",
+        "show the messages of a conversation of the bus",
         about="""
         Messages that were sent with conversation=ID, and what was made while they were handled, as far as it still
         exists: active, if it waits or runs, else inactive, which are records that expire by themselves or are removed
@@ -39,10 +40,10 @@ def add(subparsers: Subparsers) -> None:
         relevo conversation chat_7 --all                         every message
         """,
     )
-    parser.add_argument("id", metavar="ID", help="the conversation, as it was named when its messages were sent")
+    add_name(parser, "id", metavar="ID", help="the conversation, as it was named when its messages were sent")
     parser.add_argument("--all", action="store_true", help=f"list every message, not only the newest {ROOM}")
     add_json(parser)
-    add_app(parser)
+    add_app(parser, needed=False)
 
 
 def run(args: argparse.Namespace) -> int:

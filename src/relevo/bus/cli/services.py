@@ -20,6 +20,7 @@ from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command, pause
 from relevo.cli.screen import Screen, plural
+from relevo.cli.words import add_name
 from relevo.errors import ConfigurationError, StoreError
 from relevo.text.legible import clean
 from relevo.text.nearest import did_you_mean
@@ -43,7 +44,7 @@ def add(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "services",
-        "show the services of the bus, their actions and their state",
+        "show the services of the bus and their actions",
         about="""
         Without a name: all services under the prefix and env. With one: its actions with what they take and return,
         its queues, instances and subscriptions. No app needs to be named: all apps share the bus.
@@ -60,12 +61,12 @@ def add(subparsers: Subparsers) -> None:
         relevo services --asyncapi -o bus.json           what all services offer, as AsyncAPI 3.0
         """,
     )
-    parser.add_argument("service", metavar="NAME", nargs="?", help="only this one, with all that is known of it")
+    add_name(parser, "service", metavar="NAME", nargs="?", help="only this one, with all that is known of it")
     parser.add_argument("--watch", type=pause, nargs="?", const=2.0, metavar="SECONDS", help="refresh until Ctrl-C")
     parser.add_argument("--asyncapi", action="store_true", help="print an AsyncAPI 3.0 document (JSON) instead")
     parser.add_argument("-o", "--output", metavar="FILE", help="with --asyncapi: write it there")
     add_json(parser)
-    add_app(parser)
+    add_app(parser, needed=False)
 
 
 def run(args: argparse.Namespace) -> int:

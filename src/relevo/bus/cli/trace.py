@@ -15,6 +15,7 @@ from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
 from relevo.cli.screen import Screen
+from relevo.cli.words import add_name
 from relevo.errors import UnknownJob
 
 
@@ -36,10 +37,10 @@ def add(subparsers: Subparsers) -> None:
         relevo trace chat_7 --env prod --json
         """,
     )
-    parser.add_argument("id", metavar="ID", help="the correlation id, the conversation, or the id of a message")
+    add_name(parser, "id", metavar="ID", help="the correlation id, the conversation, or the id of a message")
     parser.add_argument("--all", action="store_true", help=f"every attempt, not only the first {view.ROOM}")
     add_json(parser)
-    add_app(parser)
+    add_app(parser, needed=False)
 
 
 def run(args: argparse.Namespace) -> int:

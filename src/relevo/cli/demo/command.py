@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from relevo.cli.options import Subparsers, command
 from relevo.errors import JobFailed
 
 if TYPE_CHECKING:
@@ -22,13 +23,21 @@ if TYPE_CHECKING:
 JOBS = 20_000
 
 
-def add(commands: Any) -> None:
+def add(commands: Subparsers) -> None:
     """Add the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
+    parser = command(
+        commands,
         "demo",
-        help="see it work: server, workers and jobs, live, in under 20 seconds",
-        description="Starts a server (the embedded one unless RELEVO_URL is set), two worker processes and a lively "
-        "workload: priorities, delays, retries, a dead letter, a worker that is killed. Ends by itself.",
+        "see it work: server, workers and jobs, in under 20 seconds",
+        about="""
+        Starts a server (the embedded one unless RELEVO_URL is set), two worker processes and a lively workload:
+        priorities, delays, retries, a dead letter, a worker that is killed. Ends by itself.
+        """,
+        examples="""
+        relevo demo
+        relevo demo --keep
+        """,
+        app=False,
     )
     parser.add_argument("--keep", action="store_true", help="continue with a steady workload until Ctrl-C")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON at the end")

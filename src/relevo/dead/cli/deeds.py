@@ -15,7 +15,13 @@ from relevo.cli.progress import Progress
 from relevo.cli.screen import Screen, plural
 from relevo.dead.choosing import Letters, asked, checked, each_of, each_that_fits
 from relevo.dead.cli import replays as runs
-from relevo.dead.cli.filters import audit_details, filters_of, is_filtered, refuse_unknown_queue
+from relevo.dead.cli.filters import (
+    audit_details,
+    filters_of,
+    is_filtered,
+    refuse_unknown_filters,
+    refuse_what_finds_nothing,
+)
 from relevo.dead.deeds import Bin, Revival
 from relevo.engine.engine import Engine
 from relevo.errors import ConfigurationError, JobError
@@ -29,26 +35,35 @@ _LISTED = 20
 _DONE = {"retry": "retried", "discard": "discarded", "restore": "restored"}
 
 
+def check_which(args: argparse.Namespace) -> None:
+    """Refuse a command line that names no dead letters, or names them twice."""
+    chooses = args.all or is_filtered(args) or args.limit is not None or getattr(args, "yes", False)
+    if args.ids and chooses:
+        raise ConfigurationError("ids name the dead letters already: leave them out, or filters, --all, --limit, --yes")
+    if not args.ids and not args.all and not is_filtered(args):
+        raise ConfigurationError(
+            "which dead letters? Give their ids, filters such as --task or --error-group, or --all (of one queue: "
+            "--queue NAME --all)"
+        )
+
+
 def each(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """Retry or discard: some by their ids, or all that fit."""
-    if bool(args.ids) == args.all:
-        raise ConfigurationError("which dead letters? Give their ids, or --all; not both")
-    if args.ids and (is_filtered(args) or args.limit is not None or args.yes):
-        raise ConfigurationError("filters, --limit and --yes go with --all; ids name the dead letters already")
+    check_which(args)
     is_run = args.action == "retry" and bool(args.rate or args.canary)
     if is_run and (args.ids or args.limit is not None or args.sign):
-        raise ConfigurationError("--rate and --canary go with --all, and without --limit and --sign")
+        raise ConfigurationError("--rate and --canary go with filters or --all, and without --limit and --sign")
     if args.action == "retry" and args.sign and not app.engine.keyring:
         raise ConfigurationError("--sign: there are no signing_keys here to sign with")
     if is_run and args.yes:  # the count is not needed: a replay finds them step by step
-        refuse_unknown_queue(app, args.queue)
+        refuse_what_finds_nothing(app, args)
         return runs.begin(screen, app, args)
     if args.ids:
         wanted: Wanted = [(id, args.queue) for id in checked(args.ids)]  # all ids, before the first is acted on
     else:
         wanted = app.engine.run(_gathered(app, args))
         if not wanted:
-            refuse_unknown_queue(app, args.queue)
+            refuse_unknown_filters(app, args)
         elif not args.yes and not _confirmed(args.action, wanted):
             print("nothing was done", file=sys.stderr)
             return Exit.WARNING
@@ -129,14 +144,14 @@ def _confirmed(action: str, rows: Wanted) -> bool:
 
 def restore(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """Restore discarded dead letters."""
-    if bool(args.ids) == args.all:
-        raise ConfigurationError("which dead letters? Give their ids, or --all; not both")
+    check_which(args)
     left: dict[str, str] = {}
     count = 0
-    about = {"ids": args.ids[:20] or None, "queue": args.queue, "all": args.all or None}
-    with app.audit.doing("dead.restore", via="cli", **about) as doing:
-        if args.all:
-            count = app.dead.restore(all=True, queue=args.queue, watch=doing.tell)
+    with app.audit.doing("dead.restore", via="cli", **audit_details(args)) as doing:
+        if not args.ids:
+            count = app.dead.restore(all=args.all, limit=args.limit, watch=doing.tell, **filters_of(args))
+            if not count:
+                refuse_unknown_filters(app, args)
         for id in dict.fromkeys(args.ids):
             why = f"{id} was not discarded in the last ten minutes"
             try:

@@ -14,7 +14,7 @@ from relevo.app import Relevo
 from relevo.cli.exits import Exit
 from relevo.cli.progress import Progress
 from relevo.cli.screen import Screen, plural
-from relevo.dead.cli.filters import audit_details, filters_of, refuse_unknown_queue
+from relevo.dead.cli.filters import audit_details, filters_of, refuse_what_finds_nothing
 from relevo.errors import ConfigurationError
 
 
@@ -25,7 +25,7 @@ def export(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
             "the dead letters go to standard output as lines of JSON already: leave out --json, or give -o"
         )
     count = 0
-    refuse_unknown_queue(app, args.queue)
+    refuse_what_finds_nothing(app, args)
     doing = app.audit.doing("dead.export", via="cli", **audit_details(args))
     with doing, _written(args.output) as file, Progress() as progress:
         for line in app.dead.export(**filters_of(args)):

@@ -7,12 +7,9 @@ from typing import Any
 
 from relevo.app import Relevo
 from relevo.cli.options import add_stretch
+from relevo.cli.refusing import refuse_unknown, refuse_unknown_queue
 from relevo.dead.wanted import Filters
-from relevo.engine.lists import known_queues
-from relevo.errors import ConfigurationError
 from relevo.text.masking import HIDDEN
-from relevo.text.names import is_pool_name, pool_of
-from relevo.text.nearest import did_you_mean
 
 #: Filter options, without the queue.
 _FILTERS = ("task", "error", "reason", "came_from", "tenant", "text", "since", "until", "error_group", "permanent")
@@ -25,7 +22,7 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--task", metavar="NAME", help="only of this task")
     which.add_argument("--error", metavar="TEXT", help="only where the reason or the error holds this text")
     which.add_argument("--reason", metavar="REASON", help="only with this reason, such as retries_exhausted")
-    which.add_argument("--from", dest="came_from", metavar="STATE", help="only those that came from this state")
+    which.add_argument("--came-from", metavar="STATE", help="only those that came from this state")
     which.add_argument("--tenant", metavar="NAME", help="only of this tenant")
     which.add_argument("--text", metavar="TEXT", help="only where this is in the arguments, messages or tracebacks")
     which.add_argument(
@@ -57,6 +54,22 @@ def is_filtered(args: argparse.Namespace) -> bool:
     return any(getattr(args, name) is not None for name in _FILTERS)
 
 
+def refuse_unknown_filters(app: Relevo, args: argparse.Namespace) -> None:
+    """Refuse a queue, a task or a tenant that does not exist, where nothing was found."""
+    refuse_unknown_queue(app, args.queue)
+    if args.task is None and args.tenant is None:
+        return
+    groups = app.dead.error_groups(args.queue, limit=1000)
+    refuse_unknown(app, "task", args.task, queue=args.queue, also=(name for one in groups for name in one.tasks))
+    refuse_unknown(app, "tenant", args.tenant, queue=args.queue, also=(name for one in groups for name in one.tenants))
+
+
+def refuse_what_finds_nothing(app: Relevo, args: argparse.Namespace) -> None:
+    """The same, before anything is done; where there is such a letter, no name is looked for."""
+    if not app.dead.list(limit=1, **filters_of(args)):
+        refuse_unknown_filters(app, args)
+
+
 def audit_details(args: argparse.Namespace) -> dict[str, Any]:
     """The filters for the audit trail; no text of dead letters, which may be a secret."""
     found: dict[str, Any] = {"ids": args.ids[:20]} if getattr(args, "ids", None) else {}
@@ -66,11 +79,3 @@ def audit_details(args: argparse.Namespace) -> dict[str, Any]:
     found |= {name: value for name in ("all", "limit") if (value := getattr(args, name, None))}
     found |= {"sign": True} if getattr(args, "sign", False) else {}
     return found | ({"undo": False} if getattr(args, "no_undo", False) else {})
-
-
-def refuse_unknown_queue(app: Relevo, queue: str | None) -> None:
-    """Refuse a misspelt queue: it has no dead letters either, which must not look like good news."""
-    if queue is not None and queue not in (known := app.engine.run(known_queues(app.engine))):
-        of_pool = [name for name in known if is_pool_name(name) and pool_of(name) == queue]
-        near = f"; the dead letters of that pool are those of {of_pool[0]!r}" if of_pool else did_you_mean(queue, known)
-        raise ConfigurationError(f"app {app.name!r} has no queue {queue!r} in use{near}")

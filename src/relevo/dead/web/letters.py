@@ -23,6 +23,7 @@ from relevo.web.asked import (
     DryRun,
     Ids,
     Limit,
+    Offset,
     OfQueue,
     QueueName,
     Time,
@@ -33,6 +34,7 @@ from relevo.web.asked import (
 )
 from relevo.web.problems import Refused
 from relevo.web.route import Desk, Did, get, post
+from relevo.web.route import Page as Listed
 from relevo.web.shown import shown_job
 
 Part = Annotated[str, Meta(max_length=200)]
@@ -64,10 +66,11 @@ class Page(Which, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class OfGroups(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many error groups, of which queue, permanent or not."""
+    """A page of the error groups: of which queue, permanent or not."""
 
     queue: QueueName = ""
     permanent: bool | None = None
+    offset: Offset = 0
     limit: Limit = 50
 
 
@@ -84,14 +87,6 @@ class Discard(Struct, frozen=True, forbid_unknown_fields=True):
 
     dry_run: DryRun = True
     undo: Annotated[bool, Meta(description="false: gone at once, to make room on the server")] = True
-
-
-class Restore(Struct, frozen=True, forbid_unknown_fields=True):
-    """Some by their ids, or all (of a queue)."""
-
-    ids: Ids | None = None
-    all: bool = False
-    queue: QueueName = ""
 
 
 class Edit(Struct, frozen=True, forbid_unknown_fields=True):
@@ -176,10 +171,11 @@ async def dlq(desk: Desk, query: Page) -> Letters:
 
 
 @get("/dead/error-groups")
-async def error_groups(desk: Desk, query: OfGroups) -> list[ErrorGroup]:
+async def error_groups(desk: Desk, query: OfGroups) -> Listed[ErrorGroup]:
     """Error groups, the largest first: dead letters of the same error, on the same path through the code."""
     queue = await if_named(desk, query.queue)
-    return await desk.app.dead.aerror_groups(queue, permanent=query.permanent, limit=query.limit)
+    found = await desk.app.dead.aerror_groups(queue, permanent=query.permanent, limit=query.limit, offset=query.offset)
+    return Listed.of(found, query.offset, query.limit)
 
 
 @get("/dead/{id}")
@@ -222,12 +218,11 @@ async def _how_many(desk: Desk, body: Chosen, wanted: Filters) -> int:
 
 
 @post("/dead/restore", "dead.restore")
-async def restore(desk: Desk, body: Restore) -> Did[Restored]:
-    """Restore dead letters that were discarded in the last ten minutes: some, or all."""
-    queue = await if_named(desk, body.queue)
-    details = {"ids": body.ids and body.ids[:20], "queue": queue, "all": body.all or None}
+async def restore(desk: Desk, body: Chosen) -> Did[Restored]:
+    """Restore dead letters that were discarded in the last ten minutes: some, those that fit, or all."""
+    wanted, details = await filters(desk, body), about(body)
     watch = partial(desk.doing.tell, **details)
-    count = await desk.app.dead.arestore(body.ids, queue=queue, all=body.all, watch=watch)
+    count = await desk.app.dead.arestore(body.ids, all=body.all, limit=body.limit, watch=watch, **wanted)
     return Did(answer=Restored(count), count=count, about=details)
 
 

@@ -9,28 +9,29 @@ from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
 from relevo.cli.screen import Screen
+from relevo.cli.words import add_name
 from relevo.errors import ConfigurationError
-from relevo.limits.cli.pause import scope_of
+from relevo.limits.cli.pause import add_force, scope_of
 
 
-def add(subparsers: Subparsers) -> None:
+def add(subparsers: Subparsers, called: str = "relevo limit") -> None:
     """Add the command."""
     parser = command(
         subparsers,
         "limit",
-        "limit how many jobs of a queue, a task or a tenant run at once, or how fast they start",
+        "limit how many jobs run at once, or how fast they start",
         about="""
-        Takes effect at once, for all workers together; running jobs continue. A limit replaces the one before.
-        `relevo limits` lists them.
+        Of a queue, of a task or of a tenant in it. Takes effect at once, for all workers together; running jobs
+        continue. A limit replaces the one before. `relevo limits` lists them.
         """,
-        examples="""
-        relevo limit mail --concurrency 50 --name shop
-        relevo limit mail --task shop.send --rate 10/s --burst 20 --name shop
-        relevo limit mail --tenant acme --concurrency 2 --rate 100/m --name shop
-        relevo limit mail --tenant acme --remove --name shop
+        examples=f"""
+        {called} mail --concurrency 50 --name shop
+        {called} mail --task shop.send --rate 10/s --burst 20 --name shop
+        {called} mail --tenant acme --concurrency 2 --rate 100/m --name shop
+        {called} mail --tenant acme --remove --name shop
         """,
     )
-    parser.add_argument("queue", metavar="QUEUE")
+    add_name(parser, "queue", metavar="QUEUE")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--task", metavar="TASK", help="only jobs of this task")
     which.add_argument("--tenant", metavar="NAME", help="only jobs of this tenant")
@@ -38,6 +39,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--rate", metavar="RATE", help="so many start: 10/s, 100/m, 5/h, 1/d")
     parser.add_argument("--burst", type=int, metavar="N", help="so many of them at once, after a while without any")
     parser.add_argument("--remove", action="store_true", help="remove the limit; what is paused stays so")
+    add_force(parser)
     parser.set_defaults(schedule=None)
     add_json(parser)
     add_app(parser)

@@ -10,23 +10,24 @@ import msgspec
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
+from relevo.cli.refusing import refuse_unknown_queue
 from relevo.cli.screen import Screen
-from relevo.limits.cli.pause import refuse_unused
+from relevo.cli.words import add_name
 from relevo.limits.store import LimitInfo
 
 
-def add(subparsers: Subparsers) -> None:
+def add(subparsers: Subparsers, called: str = "relevo limits") -> None:
     """Add the command."""
     parser = command(
         subparsers,
         "limits",
-        "list the limits of queues, tasks and tenants, and how many jobs wait because of them",
-        examples="""
-        relevo limits --name shop
-        relevo limits mail --name shop --json
+        "list the limits, and how many jobs wait because of them",
+        examples=f"""
+        {called} --name shop
+        {called} mail --name shop --json
         """,
     )
-    parser.add_argument("queue", nargs="?", metavar="QUEUE", help="of this queue only")
+    add_name(parser, "queue", nargs="?", metavar="QUEUE", help="of this queue only")
     add_json(parser)
     add_app(parser)
 
@@ -35,12 +36,11 @@ def run(args: argparse.Namespace) -> int:
     """List them."""
     screen = Screen()
     with closing(target.find(args)) as app:
-        if args.queue is not None:
-            refuse_unused(app, args.queue)
+        refuse_unknown_queue(app, args.queue)
         names = app.queues() if args.queue is None else [args.queue]
         rows = [(name, one) for name in names for one in app.queue(name).limits()]
         if args.json:
-            screen.json([{"queue": name, "kind": one.kind, **msgspec.structs.asdict(one)} for name, one in rows])
+            screen.page([{"queue": name, "kind": one.kind, **msgspec.structs.asdict(one)} for name, one in rows])
         elif rows:
             screen.table(
                 ["queue", "limit of", "at once", "rate", "burst", "running", "parked", "state"],

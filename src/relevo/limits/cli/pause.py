@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from contextlib import closing
 from datetime import datetime
 from typing import Any
@@ -15,13 +14,15 @@ from relevo.audit.trail import of_control, whoami
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
+from relevo.cli.refusing import refuse_unknown, refuse_unknown_queue
 from relevo.cli.screen import Screen
-from relevo.engine.lists import known_queues
+from relevo.cli.words import add_name
 from relevo.engine.pauses import Until
 from relevo.errors import ConfigurationError, OptionError
 from relevo.text.durations import milliseconds
-from relevo.text.legible import clean
-from relevo.text.nearest import did_you_mean
+
+#: At the end of a refusal: jobs of a new name may come.
+FORCE_HINT = "; --force if it is right, and its first job is still to come"
 
 
 class Scope(Struct, frozen=True):
@@ -43,24 +44,26 @@ class Scope(Struct, frozen=True):
         return of_control(verb, **named, reason=reason, until=until)
 
 
-def add(subparsers: Subparsers) -> None:
+def add(subparsers: Subparsers, called: str = "relevo pause") -> None:
     """Add the command."""
     parser = command(
         subparsers,
         "pause",
-        "start no more jobs of a queue, a task or a tenant, or fire no more ticks of a schedule",
+        "stop a queue, a task, a tenant or a schedule for a while",
         about="""
-        Running jobs continue, and enqueueing still works. With --until the pause expires by itself, by the server's
-        clock; else `relevo resume` ends it. `relevo status` shows who paused what, why and until when.
+        No more jobs of it start; of a schedule, no more ticks fire. Running jobs continue, and enqueueing still works.
+        With --until the pause expires by itself, by the server's clock; else `relevo resume` ends it. `relevo status`
+        shows who paused what, why and until when.
         """,
-        examples="""
-        relevo pause mail --name shop --reason "new templates" --until 2h
-        relevo pause --task shop.charge --name shop --reason "bank is down"     in all queues of the app
-        relevo pause mail --tenant acme --name shop --until 2031-05-01T08:00+02:00
-        relevo pause --schedule nightly --name shop
+        examples=f"""
+        {called} mail --name shop --reason "new templates" --until 2h
+        {called} --task shop.charge --name shop --reason "bank is down"     in all queues of the app
+        {called} mail --tenant acme --name shop --until 2031-05-01T08:00+02:00
+        {called} --schedule nightly --name shop
         """,
     )
     add_scope(parser)
+    add_force(parser)
     parser.add_argument("--reason", default="", metavar="TEXT", help="shown with the pause")
     parser.add_argument("--until", type=until, metavar="WHEN", help="a duration such as 2h, or a time with its zone")
     add_json(parser)
@@ -69,11 +72,16 @@ def add(subparsers: Subparsers) -> None:
 
 def add_scope(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what to act on; `scope_of` reads them."""
-    parser.add_argument("queue", nargs="?", metavar="QUEUE", help="alone: all of it; without: all queues of the app")
+    add_name(parser, "queue", nargs="?", metavar="QUEUE", help="alone: all of it; without: all queues of the app")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--task", metavar="TASK", help="only jobs of this task")
     which.add_argument("--tenant", metavar="NAME", help="only jobs of this tenant")
     which.add_argument("--schedule", metavar="NAME", help="the ticks of a schedule")
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """Add the option for a name that nothing is known of yet."""
+    parser.add_argument("--force", action="store_true", help="also a task or a tenant that nothing is known of yet")
 
 
 def until(text: str) -> Until:
@@ -93,24 +101,19 @@ def until(text: str) -> Until:
     return at
 
 
-def refuse_unused(app: Relevo, queue: str) -> None:
-    """Refuse a queue that is not in use: most often a typo."""
-    known = {*app.engine.run(known_queues(app.engine)), *(task.options.queue for task in app.tasks.values())}
-    if queue not in known:
-        raise ConfigurationError(f"no queue {queue!r:.80} is in use{did_you_mean(queue, known)}")
-
-
 def scope_of(app: Relevo, args: argparse.Namespace) -> Scope:
     """What to act on."""
     queue: str | None = args.queue
     if queue is not None:
         if args.schedule:
             raise ConfigurationError("a schedule has a queue of its own: leave out QUEUE or --schedule")
-        refuse_unused(app, queue)
+        refuse_unknown_queue(app, queue)
     elif (args.task or args.tenant) and target.is_unheard_of(app):
         raise ConfigurationError(target.unheard_of(app.name, app.settings.env))
-    if args.task and app.tasks and args.task not in app.tasks:
-        print(f"relevo: warning: {clean(app.engine.unknown_task(args.task))}", file=sys.stderr)
+    if not getattr(args, "force", False):
+        hint = FORCE_HINT if hasattr(args, "force") else ""
+        refuse_unknown(app, "task", args.task, queue=queue, hint=hint)
+        refuse_unknown(app, "tenant", args.tenant, queue=queue, hint=hint)
     for kind in ("task", "tenant", "schedule"):
         if name := getattr(args, kind):
             return Scope(kind, name, queue)

@@ -13,20 +13,20 @@ from relevo.cli.screen import Screen
 from relevo.limits.cli.pause import Scope, add_scope, scope_of
 
 
-def add(subparsers: Subparsers) -> None:
+def add(subparsers: Subparsers, called: str = "relevo resume") -> None:
     """Add the command."""
     parser = command(
         subparsers,
         "resume",
-        "start jobs of what was paused again; close the breaker of a task",
+        "start what was paused again; close the breaker of a task",
         about="""
         Idle workers are woken. After an open breaker, all jobs of the task may start at once. Exit code 0, also if
         it was not paused.
         """,
-        examples="""
-        relevo resume mail --name shop
-        relevo resume --task shop.charge --name shop        in all queues of the app
-        relevo resume --schedule nightly --name shop
+        examples=f"""
+        {called} mail --name shop
+        {called} --task shop.charge --name shop        in all queues of the app
+        {called} --schedule nightly --name shop
         """,
     )
     add_scope(parser)

@@ -13,6 +13,7 @@ from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, command
 from relevo.cli.screen import Screen, plural
+from relevo.cli.words import add_name
 from relevo.errors import ConfigurationError
 from relevo.upkeep.cli.purge import as_json
 from relevo.upkeep.report import UpkeepReport
@@ -23,7 +24,7 @@ def add(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "cleanup",
-        "remove what is left of a conversation of the bus, or orphans",
+        "remove the rest of a conversation of the bus, or orphans",
         about="""
         Of a conversation: its records, results and logs. What waits or runs is in use and stays, and so do dead
         letters, unless --dead is given. Orphans are subscriptions and queues that have not been served or used for
@@ -39,7 +40,8 @@ def add(subparsers: Subparsers) -> None:
         relevo cleanup --orphans --yes
         """,
     )
-    parser.add_argument(
+    add_name(
+        parser,
         "conversation",
         metavar="CONVERSATION",
         nargs="?",
@@ -50,7 +52,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--orphans", action="store_true", help="what is no longer served or used")
     parser.add_argument("--yes", action="store_true", help="with --orphans: remove them")
     add_json(parser)
-    add_app(parser)
+    add_app(parser, needed=False)
 
 
 def run(args: argparse.Namespace) -> int:

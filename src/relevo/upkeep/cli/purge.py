@@ -26,7 +26,7 @@ def add(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "purge",
-        "show, and with --yes end or remove, what is in its state for too long",
+        "show what is in its state for too long; end it with --yes",
         about="""
         Of all queues and pools of the app, by its setting purge_ages. Without --yes it only shows, entry by entry, what
         would be done; a dry run and a live one list the same. Give -A module:app where tasks have failure handlers or

@@ -65,7 +65,7 @@ class Loop:
             try:
                 if run.is_too_late:
                     raise DeadlinePassed
-                coroutine = run.task.func(*run.args, **run.kwargs)
+                coroutine = run.task.attempt(*run.args, **run.kwargs)
                 soft = run.task.options.soft_timeout
                 result = await (coroutine if soft is None else limited(coroutine, soft))
             except BaseException as raised:  # noqa: BLE001  # SystemExit and its like are failures of the task

@@ -12,6 +12,7 @@ import ctypes
 import faulthandler
 import functools
 import importlib
+import inspect
 import io
 import logging
 import os
@@ -35,6 +36,7 @@ from relevo import settings
 from relevo.bus.actions import ActionSignature
 from relevo.checkpoints.keeping import Home, is_interruption
 from relevo.codec import Signature
+from relevo.dependencies.filling import Dependencies
 from relevo.engine import context
 from relevo.engine.client import Client
 from relevo.engine.context import JobContext
@@ -203,7 +205,8 @@ class _Context(JobContext, kw_only=True, eq=False):
             tags=order.tags,
             retries_left=order.retries_left,
             flow=order.flow,
-            headers=order.headers,
+            message_headers=order.message_headers,
+            _headers=order.headers,
             deadline_ms=order.deadline_ms,
             deadline_at=order.deadline_at,
             _number=order.number,
@@ -274,13 +277,16 @@ def _find(function: Function) -> _Found:
     found: Any = functools.reduce(getattr, function.name.split("."), module)
     if isinstance(found, Task):
         return _of_task(found)
+    if app is not None and app.engine.middleware:
+        return _of_task(app.engine.function(found, trusted=True))
     signature = (ActionSignature if function.is_action else Signature)(found)
-    return _Found(found, signature, engine=app.engine if app is not None else None)
+    filled = Dependencies().filled(found, function.target, is_async=inspect.iscoroutinefunction(found))
+    return _Found(filled, signature, engine=app.engine if app is not None else None)
 
 
 def _of_task(task: Task[..., Any]) -> _Found:
     options = task.options
-    return _Found(task.func, task.signature, options.retry_on, options.give_up_on, options.soft_timeout, task.engine)
+    return _Found(task.attempt, task.signature, options.retry_on, options.give_up_on, options.soft_timeout, task.engine)
 
 
 def _prepare(function: Function) -> Ready | Failed:

@@ -71,7 +71,8 @@ class Order(Struct, frozen=True, tag=True, kw_only=True):
     tags: tuple[str, ...]
     retries_left: int
     flow: str
-    headers: Headers | None
+    message_headers: Headers | None
+    headers: dict[str, str] | None
     deadline_ms: int | None
     deadline_at: float
     #: Bytes a result may have; None: it is not kept.

@@ -96,7 +96,7 @@ class Threads:
                 entered = telemetry.enter(run.span)
             if run.is_too_late:
                 raise DeadlinePassed
-            return run, call(run.task.func, run.args, run.kwargs, run.task.options.soft_timeout), None
+            return run, call(run.task.attempt, run.args, run.kwargs, run.task.options.soft_timeout), None
         except BaseException as error:  # noqa: BLE001  # SystemExit and its like are failures of a task
             return run, None, error
         finally:
