@@ -1,7 +1,7 @@
 """Moves what waits in relevo back into rows of the table: each exactly once, whatever process is killed.
 
 First all rows are written, then the jobs are removed. A row says which job it is, so a run that was killed is repeated.
-No worker may run meanwhile.
+No worker may run until it is finished.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class BackMover:
         return text
 
     def _remove(self, jobs: list[Living]) -> None:
-        for job in reversed(jobs):  # what waits comes first: nobody is told of an end that is none
+        for job in reversed(jobs):  # what waits comes first, so that no job is cancelled for the end of another
             _, posted = self._engine.run(remove(self._engine.keys_of(job.queue), [(job.id, job.own_name)], "lapsed"))
             if posted:
                 self._engine.run(self._engine.relay(job.queue))

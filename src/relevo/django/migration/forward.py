@@ -217,7 +217,7 @@ class Mover:
                 yield from self._following(one.job.id, one.queue, one.parent)
 
     def _following(self, child: str, queue: str, parent: Place) -> Steps[None]:
-        """Tell the parent who waits for it; told twice, it makes no difference."""
+        """Note with the parent which job waits for it; noted twice, it makes no difference."""
         keys_of, dead_max = self._engine.keys_of, self._engine.settings.dead_max
         state, number = yield follow(keys_of(parent.queue), parent.job, [Edge(child, queue)])
         if state and state != "unknown":

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-#: Rows or jobs that are told one by one; the rest is counted.
-TOLD = 100
+#: Rows or jobs that are listed one by one; the rest is counted.
+LISTED = 100
 
 
 class Left(Struct, frozen=True):
@@ -39,7 +39,7 @@ class MoveReport(Struct):
     def leave(self, what: str, name: str, reason: str) -> None:
         """One more was left where it is."""
         self.left_count += 1
-        if len(self.left) < TOLD:
+        if len(self.left) < LISTED:
             self.left.append(Left(what, name, reason))
 
     @property

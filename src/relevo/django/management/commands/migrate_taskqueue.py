@@ -67,12 +67,12 @@ class Command(BaseCommand):
 
     def _progress(self, options: dict[str, Any]) -> Callable[[int, int], None]:
         is_quiet = options["json"] or not options["verbosity"]
-        told = 0
+        shown = 0
 
         def tell(done: int, all: int) -> None:
-            nonlocal told
-            if not is_quiet and (done - told >= 2000 or done == all > 2000):
-                told = done
+            nonlocal shown
+            if not is_quiet and (done - shown >= 2000 or done == all > 2000):
+                shown = done
                 self.stderr.write(f"{done:,} of {all:,}")
 
         return tell
