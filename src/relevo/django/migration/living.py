@@ -33,7 +33,7 @@ class NotARow(Exception):
     """A row cannot say this; the text says why."""
 
 
-class Living(Struct, frozen=True):
+class Living(Struct, frozen=True, kw_only=True):
     """A job that has not started, or waits for its next attempt."""
 
     id: str

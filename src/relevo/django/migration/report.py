@@ -18,7 +18,7 @@ class Left(Struct, frozen=True):
     reason: str
 
 
-class MoveReport(Struct):
+class MoveReport(Struct, kw_only=True):
     """Counts of one run."""
 
     table: str

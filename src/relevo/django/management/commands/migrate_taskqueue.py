@@ -49,7 +49,7 @@ class Command(BaseCommand):
             )
         table = Table(options["model"], options["database"])
         direction = f"into {table.label}" if options["back"] else "into relevo"
-        report = MoveReport(table.label, app.name, direction, options["dry_run"])
+        report = MoveReport(table=table.label, app=app.name, direction=direction, dry_run=options["dry_run"])
         kind = BackMover if options["back"] else Mover
         mover: BackMover | Mover = kind(app, table, report, self._progress(options))
         with errors_as_lines():
