@@ -55,7 +55,7 @@ ONCE_MS = 30 * 86_400_000
 KEPT = 7 * 86_400.0
 
 
-class Moving(Struct):
+class Moving(Struct, kw_only=True):
     """A row on its way."""
 
     row: Any
@@ -137,7 +137,8 @@ class Mover:
             task = task.using(eta=at)
         job = self._job(row, task, target, waits=waits_for is not None)
         queue = task.options.queue
-        return Moving(row, kind, Place(job=job.id, queue=queue), queue, job, waits_for)
+        place = Place(job=job.id, queue=queue)
+        return Moving(row=row, kind=kind, place=place, queue=queue, job=job, parent=waits_for)
 
     def _waits_for(self, parent: Any) -> Place | None:
         """Where the task is that this row waits for; None: it need not wait."""
@@ -189,7 +190,8 @@ class Mover:
             self._app.schedule(name, call, cron=row.cron, tz=current().tz)
         at = aware(row.scheduled_time)
         overdue = at is None or at <= now  # its worker would have run it by now
-        return Moving(row, "cron", place, task.options.queue, self._job(row, task, target) if overdue else None)
+        job = self._job(row, task, target) if overdue else None
+        return Moving(row=row, kind="cron", place=place, queue=task.options.queue, job=job)
 
     def _schedule_name(self, row: Any, task: Task[..., Any], target: Target) -> str:
         """As `Enqueue` names it; with the key of the row where another task has that name."""
