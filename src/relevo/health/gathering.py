@@ -15,7 +15,7 @@ import msgspec
 
 from relevo.engine.leader import take_turn
 from relevo.engine.lists import job_queues, listed_pools
-from relevo.engine.workers import roll
+from relevo.engine.workers import full_since, roll
 from relevo.errors import ServerRefused, StoreError
 from relevo.health.judging import judge, judge_evictions, judge_memory, judge_pool, judge_tasks, judge_workers
 from relevo.health.pool_vitals import pool_vitals
@@ -133,6 +133,7 @@ def _looking(engine: Engine, kept: Health | None) -> Steps[Health]:
             workers=workers,
             before=before.get(look.name),
             dead_max=engine.settings.dead_max,
+            full_ms=now_ms - (full_since(alive, look.name) or now_ms),
         )
         status = worst(reason.status for reason in reasons)
         queues.append(
