@@ -25,6 +25,7 @@ INSTALLED_APPS = [
     "relevo.django.outbox",
     "tests.django.shop",
     "tests.django.mails",
+    "tests.django.oldqueue",
     *([] if HAS_TASKS else ["django_tasks"]),
 ]
 MIDDLEWARE = [
