@@ -505,7 +505,7 @@ def test_headers_are_shown_with_the_job_and_masked(app: Relevo, server: Server) 
     drained(app)
     assert job.info().headers == {"request_id": "r7", "api_token": "hunter2"}, "the record of a done job has them"
     assert large.info().headers == {}, "that of a large one has neither arguments nor headers"
-    shown = relevo("job", "show", job.id, "--app-name", app.name, url=server.url)
+    shown = relevo("job", "show", job.id, "--name", app.name, url=server.url)
     assert "request_id=r7, api_token=***" in shown.out
 
 
