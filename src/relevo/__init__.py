@@ -18,6 +18,7 @@ TYPE_CHECKING = False  # as in `typing`, whose import takes too long for a probe
 if TYPE_CHECKING:
     from relevo.app import Relevo
     from relevo.bus.service import Service
+    from relevo.dependencies.depends import Depends
     from relevo.engine.backoff import Backoff
     from relevo.engine.breaker import Breaker
     from relevo.engine.completion import as_completed
@@ -42,6 +43,7 @@ __all__ = [
     "Backoff",
     "Breaker",
     "Cancel",
+    "Depends",
     "Entity",
     "Failure",
     "Fault",
@@ -80,6 +82,7 @@ __all__ = [
 _FROM = {
     "Relevo": "app",
     "Service": "bus.service",
+    "Depends": "dependencies.depends",
     "JobContext": "engine.context",
     "current_job": "engine.context",
     "Workflow": "workflows.workflow",

@@ -13,6 +13,7 @@ from relevo.bus.message_observer import MessageObserver
 from relevo.bus.service import Service
 from relevo.codec.forms import Codec
 from relevo.dead.letters import DeadLetters
+from relevo.dependencies.filling import Dependencies
 from relevo.engine import finding
 from relevo.engine.engine import Engine
 from relevo.engine.following import checked as checked_filters
@@ -138,6 +139,14 @@ class Relevo:
         for task in (*self.tasks.values(), *self.engine.part(Bus).handlers()):
             task.__dict__.pop("attempt", None)  # it is around what ran already, too
         return middleware
+
+    @property
+    def dependency_overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+        """For tests: `app.dependency_overrides[get_db] = get_fake` has tasks filled in with another function's value.
+
+        Not in child processes. `relevo.testing.bind` sets it back when the test ends.
+        """
+        return self.engine.part(Dependencies).overrides
 
     def lifespan(self, func: F, /) -> F:
         """What each worker process opens before its first job and closes after its last one, when it stops.

@@ -97,7 +97,7 @@ def test_every_command_explains_itself_with_two_examples() -> None:
         _, _, examples = seen.out.partition("\nexamples:\n")
         assert len(re.findall(rf"^  (?:.* \| )?relevo {' '.join(words)}\b", examples, re.MULTILINE)) >= 2, words
         assert "None" not in seen.out
-        assert "--json" in seen.out or words[0] in ("worker", "web"), words
+        assert "--json" in seen.out or words[0] in ("worker", "web", "completion"), words
 
 
 def test_installed_command_is_a_process_with_an_exit_code(server: Server, app: Relevo) -> None:
@@ -123,6 +123,9 @@ def test_installed_command_is_a_process_with_an_exit_code(server: Server, app: R
         (["status", "x:app", "--name", "x"], "the app is given twice: by 'x:app' and by --name"),
         (["status", "x:app", "y:app"], "unrecognized arguments: y:app"),
         (["job", "show", "--name", "x"], "ID"),
+        (["job", "lst", "--name", "x"], "invalid choice: 'lst'"),
+        (["queue", "puase", "mail", "--name", "x"], "invalid choice: 'puase'"),
+        (["dead", "groups", "--name", "x"], "error-groups"),
         (["job", "--name", "x", NO_SUCH_ID], f"`relevo job show {NO_SUCH_ID}` shows one"),
         (["job", "cancel", NO_SUCH_ID, "--yes", "--name", "x"], "unrecognized arguments: --yes"),
         (["job", "list", "--state", "lost", "--name", "x"], "invalid choice: 'lost'"),

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from relevo.cli.main import main
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE
 from tests.servers import Server
-from tests.system.shell import Output, Terminal, on_terminal, plain
+from tests.system.shell import Output, Terminal, on_terminal, plain, relevo
 from tests.system.test_cli import NO_SUCH_ID, add_task, bury
 from tests.working import drained, working
 
@@ -75,6 +76,23 @@ def test_groups_are_shown_the_largest_first_and_retried(dead: Shell) -> None:
     group = found[0]["fingerprint"]
     assert dead("retry", "--all", "--error-group", group, "--yes").out == "retried 2 dead letters\n"
     assert dead.deeds() == [("dead.retry", 2, {"all": True, "error_group": group})]
+
+
+def test_dropped_letters_stand_below_the_groups_and_in_the_status(
+    dead: Shell, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what is there is taken for everything."""
+    small = Relevo(dead.app.name, url=server.url, env="test", dead_max=2)
+    bury(small, *["no stock"] * 5)
+    small.close()
+    monkeypatch.setenv("RELEVO_DEAD_MAX", "2")
+    text = "default: 3 older ones dropped, because it had more than 2 (dead_max)"
+    assert dead("error-groups").out.splitlines()[-2:] == ["2 dead letters of 1 kind", text]
+    seen = relevo("status", "--name", dead.app.name, url=server.url, RELEVO_DEAD_MAX="2").out
+    head, row = next((a.split(), b.split()) for a, b in pairwise(seen.splitlines()) if a.startswith("QUEUE"))
+    assert row[head.index("DROPPED")] == "3"
+    health = relevo("health", "--name", dead.app.name, url=server.url, RELEVO_DEAD_MAX="2")
+    assert "▶ default: 3 dead letters dropped beyond dead_max (2)" in health.out and health.code == 1
 
 
 def test_permanent_and_transient_letters_are_marked(dead: Shell) -> None:
@@ -235,6 +253,28 @@ def test_discarded_letters_are_restored_by_the_filters_of_the_other_commands(dea
     assert dead.deeds()[-1] == ("dead.restore", 2, {"came_from": "running", "limit": 2})
 
 
+def test_lists_are_shown_in_pages(dead: Shell) -> None:
+    bury(dead.app, "a", "b", "c")
+    for number in range(3):
+        dead.app.audit.note("queue.pause", number=number)
+    for words in ("dead list", "dead error-groups", "job list", "audit"):
+        named = ("--of-app" if words == "audit" else "--name", dead.app.name)
+
+        def page(*more: str, words: str = words, named: tuple[str, ...] = named) -> Output:
+            return relevo(*words.split(), *named, *more, url=dead.app.settings.url)
+
+        whole = page("--json").json
+        assert whole["items"] and whole["next"] is None, words
+        items, after = [], ""
+        while after is not None:
+            one = page("--json", "--limit", "1", *(("--after", after) if after else ())).json
+            items += one["items"]
+            after = one["next"]
+        assert items == whole["items"], words
+        assert page("--limit", "1").err == f"there may be more: --after {page('--limit', '1', '--json').json['next']}\n"
+    assert "is no place in this list" in dead("error-groups", "--after", "x", code=2).err
+
+
 def test_names_that_do_not_exist_are_no_empty_list(dead: Shell) -> None:
     """That there are none would look like good news."""
     (id,) = bury(dead.app, "permanent")
@@ -365,7 +405,11 @@ def test_tracked_run_is_announced_shown_and_resumed(dead: Shell) -> None:
     assert dead("runs", run["id"], "--json").json["items"] == [run]
     lines = dead("runs").out.splitlines()
     assert lines[0].split()[:3] == ["RUN", "STATE", "BEGAN"] and lines[1].split()[:2] == [run["id"], "done"]
-    assert json.loads(dead("resume", run["id"], "--json").out)["state"] == "done"
+    assert (
+        dead("resume", run["id"], code=1).out
+        == "nothing to resume: the run has ended, and had retried 4 dead letters\n"
+    )
+    assert json.loads(dead("resume", run["id"], "--json", code=1).out)["state"] == "done"
     assert dead("stop", run["id"], code=1).out == "nothing to stop: no process leads it\n"
     assert "no replay" in dead("resume", NO_SUCH_ID, code=1).err
     assert [what for what, _, _ in dead.deeds()] == ["dead.replay"], "the others changed nothing"

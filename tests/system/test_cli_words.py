@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from relevo import Relevo
+from relevo.audit.trail import Asked
 from relevo.cli import main
 from relevo.cli.words import with_action
+from relevo.dead.wanted import Filters
+from relevo.dead.web.letters import Which
+from relevo.queues.web import AnyJobs
+from relevo.web.overview import Newest
 from tests.servers import Server
 from tests.system.shell import Output, relevo
 
@@ -47,7 +52,7 @@ def test_every_command_of_an_app_takes_it_in_both_ways() -> None:
     main.build_parser(parser := argparse.ArgumentParser())
     for words, one in parsers(parser):
         ways = {option for action in one._actions for option in (*action.option_strings, action.dest)}
-        without = words == "demo" or words.startswith("server")
+        without = words in ("demo", "completion") or words.startswith("server")
         assert ({"-A", "module_app"} <= ways) is not without, words
         if not without:
             names = ["x"] * sum(nargs in (None, "+") for _, nargs in one.get_default("names"))
@@ -116,11 +121,30 @@ def test_queue_of_a_service_is_no_app_where_the_environment_names_one(monkeypatc
         (f"workflow {ID} --watch", f"workflow show {ID} --watch"),
         (f"dead {ID}", f"dead show {ID}"),
         ("server start", "server start"),
+        ("queue cleanup", "queue show cleanup"),
+        ("job canel", "job canel"),
     ],
 )
 def test_action_that_is_left_out_is_list_or_show(short: str, whole: str) -> None:
     words = short.split()
     assert with_action(words, getattr(main.load(words[0]), "ACTIONS", ())) == whole.split()
+
+
+def test_filters_have_the_same_names_everywhere() -> None:
+    """For dead letters and for the audit trail: on the command line, over HTTP and in Python."""
+    main.build_parser(parser := argparse.ArgumentParser())
+    commands = dict(parsers(parser))
+
+    def options(words: str) -> set[str]:
+        return {action.dest for action in commands[words]._actions}
+
+    filters = set(Filters.__annotations__)
+    assert set(Which.__struct_fields__) == filters
+    for action in ("list", "retry", "discard", "restore", "export"):
+        assert options(f"dead {action}") >= filters, action
+    assert {*AnyJobs.__struct_fields__} == options("job list") & {*AnyJobs.__struct_fields__}
+    asked = {name if name != "app" else "of_app" for name in Asked.__annotations__}  # --app is the app of the command
+    assert options("audit") >= asked and {*Newest.__struct_fields__} >= set(Asked.__annotations__)
 
 
 def test_app_is_imported_wherever_it_is_named(server: Server, app: Relevo, tmp_path: Path) -> None:
@@ -167,9 +191,9 @@ def test_jobs_are_listed_by_state_and_queue_in_pages(server: Server, app: Relevo
         after = page["next"]
     assert seen == [mails, *ready, late]
     shown = relevo("job", "--name", app.name, "--limit", "2", url=server.url)
-    assert [line.split()[:4] for line in shown.out.splitlines()[1:]] == [
-        [mails, "mails", "shop.charge", "running"],
-        [ready[0], "default", "shop.charge", "ready"],
+    assert [line.split()[:3] for line in shown.out.splitlines()[1:]] == [
+        [mails, "shop.charge", "running"],
+        [ready[0], "shop.charge", "ready"],
     ]
     assert "there may be more: --after ready:1:default" in shown.err
     wrong = relevo("job", "list", "--name", app.name, "--queue", "mial", url=server.url)

@@ -230,6 +230,23 @@ async def test_what_was_said_last_is_told_though_its_events_were_lost(app: Relev
     assert [one.kind for one in seen].count("ended") == 1
 
 
+async def test_a_process_that_follows_a_job_and_the_app_gets_each_event_once(app: Relevo) -> None:
+    @app.task(name="report")
+    async def report() -> None:
+        print("page 1")
+        current_job().progress(1)
+
+    job = await report.aenqueue()
+    of_app = asyncio.create_task(collected(app.events(kinds=["started"]), most=1))
+    of_job = asyncio.create_task(collected(job.events()))
+    watching = app.engine.keys_of("default").key("watching")
+    await aeventually(lambda: app.engine.run(Call([b"HLEN", watching])) == 2)
+    async with working(app):
+        found = await of_job
+    await of_app
+    assert [one.kind for one in found] == ["started", "logs", "progress", "ended"]
+
+
 def test_a_script_watches_a_job(app: Relevo) -> None:
     @app.task
     def report(pages: int) -> None:

@@ -18,16 +18,16 @@ from tests.system.shell import environment
 
 #: What a user imports: adding a name here is a promise.
 PROMISED = [
-    "Backoff", "Breaker", "Cancel", "Entity", "Failure", "Fault", "Job", "JobContext", "JobEvent", "JobInfo", "Lease",
-    "Message", "Pool", "Priority", "Progress", "Queue", "Relevo", "Reply", "Retry", "Schedule",
-    "ScheduleInfo", "Service", "Snooze", "SoftTimeout", "State", "Task", "UpkeepReport", "Workflow", "WorkflowInfo",
-    "WorkflowProgress", "as_completed", "chain", "current_job", "group",
+    "Backoff", "Breaker", "Cancel", "Depends", "Entity", "Failure", "Fault", "Job", "JobContext", "JobEvent", "JobInfo",
+    "Lease", "Message", "Pool", "Priority", "Progress", "Queue", "Relevo", "Reply", "Retry", "Schedule", "ScheduleInfo",
+    "Service", "Snooze", "SoftTimeout", "State", "Task", "UpkeepReport", "Workflow", "WorkflowInfo", "WorkflowProgress",
+    "as_completed", "chain", "current_job", "group",
 ]  # fmt: skip
 #: What an app offers, besides the async twins.
 OFFERED = [
-    "audit", "close", "codec", "conversations", "dead", "engine", "enqueue", "events", "function", "health", "job",
-    "lifespan", "middleware", "name", "pause", "pauses", "pool", "pools", "purge", "queue", "queues", "resume",
-    "schedule", "schedules", "service", "settings", "sweep", "task", "tasks", "workflow",
+    "audit", "close", "codec", "conversations", "dead", "dependency_overrides", "engine", "enqueue", "events",
+    "function", "health", "job", "lifespan", "middleware", "name", "pause", "pauses", "pool", "pools", "purge", "queue",
+    "queues", "resume", "schedule", "schedules", "service", "settings", "sweep", "task", "tasks", "workflow",
 ]  # fmt: skip
 WITH_METHODS = [
     "Relevo", "Task", "Job", "Queue", "Pool", "UpkeepReport", "Lease", "JobContext", "Backoff", "Workflow",

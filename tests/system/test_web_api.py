@@ -51,6 +51,31 @@ def deeds(app: Relevo) -> list[tuple[str, str, str, int]]:
 # Looking
 
 
+def test_lists_go_on_in_pages(server: Server, desk: Desk) -> None:
+    """The same pages as on the command line."""
+    app = desk.app
+    for number in range(3):
+        app.audit.note("queue.pause", number=number)
+    with desk("operator") as here:
+        for path in ("/jobs", "/dead/error-groups", "/audit", "/workflows", "/queues", "/dead"):
+            place = "after" if path in ("/jobs", "/dead") else "offset"
+            whole = here.ask(path, limit=100)
+            assert whole["next"] is None, path
+            items: list[Any] = []
+            asked: dict[str, Any] = {}
+            while asked.get(place, "") is not None:
+                page = here.ask(path, limit=1, **asked)
+                items += page["items"]
+                asked = {place: page["next"]}
+            assert items == whole["items"] and items, path
+        words = ("job", "list", "--state", "scheduled", "--json", "--name", "shop")
+        shown = relevo(*words, url=server.url, RELEVO_PREFIX=app.settings.prefix)
+        assert here.ask("/jobs", state="scheduled") == shown.json
+        assert here.ask("/jobs", queue="default", state="scheduled")["items"] == shown.json["items"]
+        assert "did you mean 'default'" in here.ask("/jobs", 404, queue="defualt")["message"]
+        assert here.ask("/jobs", 422, after="here")["error"] == "OptionError"
+
+
 def test_every_kind_of_object_can_be_read(desk: Desk) -> None:
     with desk("operator") as here:
         queues = {one["name"]: one for one in here.ask("/queues")["items"]}
@@ -71,17 +96,17 @@ def test_every_kind_of_object_can_be_read(desk: Desk) -> None:
         assert here.ask(f"/jobs/{desk.data.done}")["state"] == "done"
         assert "charging 13" in here.ask(f"/jobs/{desk.data.dead}/logs")["logs"]
         assert here.ask(f"/jobs/{desk.data.dead}/logs", attempt=2)["logs"] == ""
-        assert [one["id"] for one in here.ask("/workflows")] == [desk.data.flow]
+        assert [one["id"] for one in here.ask("/workflows")["items"]] == [desk.data.flow]
         assert here.ask(f"/workflows/{desk.data.flow}")["progress"]["done"] == 2
-        assert [one["name"] for one in here.ask("/schedules")] == ["nightly"]
-        assert here.ask("/schedules/nightly/history") == []
+        assert [one["name"] for one in here.ask("/schedules")["items"]] == ["nightly"]
+        assert here.ask("/schedules/nightly/history")["items"] == []
         assert [one["name"] for one in here.ask("/services")["services"]] == ["embedding"]
         assert here.ask("/services/embedding")["services"][0]["actions"][0]["about"] == "Make it loud."
         assert here.ask("/asyncapi.json")["asyncapi"] == "3.0.0"
         assert here.ask("/tallies")["actions"]["done"] == 1
         assert here.ask("/traces/task_7")[0]["type"] == "embedding.generate"
         assert here.ask("/workers") == {"workers": [], "silent": []}
-        assert here.ask("/audit") == []
+        assert here.ask("/audit") == {"items": [], "next": None}
         assert here.ask("/me") == {"name": "operator-ana", "role": "operator", "app": "shop", "env": "test"}
 
 
@@ -270,7 +295,7 @@ def test_dead_letters_are_run_again_once(desk: Desk) -> None:
             for body in ({}, {"queue": "default"}):
                 refused = here.do(path, 422, body)
                 assert refused["error"] == "OptionError" and "all of a queue are" in refused["message"], path
-        assert here.ask("/dead/replays") == []
+        assert here.ask("/dead/replays") == {"items": [], "next": None}
         for wrong in ({"ids": [desk.data.dead], "all": True}, {"ids": ["short"]}):
             assert here.do("/dead/retry", 422, wrong)["error"] == "OptionError"
         assert here.do("/dead/retry", body={"ids": [desk.data.dead]}) == {"retried": 1}
@@ -286,6 +311,8 @@ def test_discarding_dead_letters_is_a_dry_run_by_default_and_can_be_undone(desk:
     with desk("admin") as here:
         assert here.do("/dead/discard", body=body) == {"discarded": 1, "dry_run": True}
         assert len(here.ask("/dead")["items"]) == 1 and deeds(desk.app) == []
+        refused = here.do("/dead/discard", 422, body={**body, "dry_run": False})["message"]
+        assert refused == "'dry_run' belongs in the query, not in the body: ?dry_run=…"
         assert here.do("/dead/discard", body=body, dry_run=False) == {"discarded": 1, "dry_run": False}
         assert here.ask("/dead")["items"] == []
         assert here.do("/dead/restore", body={"all": True}) == {"restored": 1}
@@ -298,9 +325,9 @@ def test_discarding_dead_letters_is_a_dry_run_by_default_and_can_be_undone(desk:
 
 def test_dead_letters_are_found_by_group_and_filters(desk: Desk) -> None:
     with desk("operator") as here:
-        (group,) = here.ask("/dead/error-groups")
-        assert here.ask(f"/dead/error-groups?permanent={str(group['permanent']).lower()}") == [group]
-        assert here.ask(f"/dead/error-groups?permanent={str(not group['permanent']).lower()}") == []
+        (group,) = here.ask("/dead/error-groups")["items"]
+        assert here.ask(f"/dead/error-groups?permanent={str(group['permanent']).lower()}")["items"] == [group]
+        assert here.ask(f"/dead/error-groups?permanent={str(not group['permanent']).lower()}")["items"] == []
         assert (group["count"], group["error"], group["tasks"]) == (1, "ValueError: no such invoice", ["charge"])
         alike = {
             "queue": "default",
@@ -352,7 +379,7 @@ def test_a_replay_goes_on_after_the_request_that_began_it(desk: Desk, monkeypatc
         begun = here.do("/dead/replays", body={"task": "charge", "rate": "1/h"})
         assert (begun["state"], begun["left"], begun["why"]) == ("running", 0, ""), "also what is as it was at first"
         assert (begun["who"], begun["total"]) == ("operator-ana", 4)
-        assert [one["id"] for one in here.ask("/dead/replays")] == [begun["id"]]
+        assert [one["id"] for one in here.ask("/dead/replays")["items"]] == [begun["id"]]
         assert here.do(f"/dead/replays/{begun['id']}/resume", 409)["error"] == "JobError"
         here.do(f"/dead/replays/{begun['id']}/stop")
         stopped = eventually(lambda: _unless_running(here, begun["id"]), what="it stops")
@@ -390,7 +417,7 @@ def test_schedule_is_paused_run_edited_and_removed(desk: Desk) -> None:
         assert here.do("/schedules/nightly/resume") == {"changed": True}
         job = here.do("/schedules/nightly/run")
         assert desk.app.job(job["id"]).state() is State.READY
-        assert here.ask("/schedules/nightly/history")[0]["job"] == job["id"]
+        assert here.ask("/schedules/nightly/history")["items"][0]["job"] == job["id"]
         edited = here.do("/schedules/nightly/edit", body={"every": "10m"})
         assert (edited["when"], edited["kwargs"]) == ("600s", {"password": "***"})
         assert here.do("/schedules/nightly/edit", 422, {"cron": "soon"})["error"] == "OptionError"
@@ -401,7 +428,7 @@ def test_schedule_is_paused_run_edited_and_removed(desk: Desk) -> None:
         gone = {"removed": ["nightly"], "dry_run": False, "comes_back": False}
         assert here.do("/schedules/nightly/remove") == {**gone, "dry_run": True}
         assert here.do("/schedules/nightly/remove", dry_run=False) == gone
-        assert here.ask("/schedules") == []
+        assert here.ask("/schedules")["items"] == []
         assert here.do("/schedules/nightly/remove", 404)["error"] == "UnknownSchedule"
     assert [what for what, *_ in deeds(desk.app)] == [
         f"schedule.{verb}" for verb in ("remove", "remove_stale", "edit", "run", "resume", "pause")
@@ -441,7 +468,7 @@ def test_queues_tasks_tenants_and_schedules_are_paused_and_resumed(desk: Desk) -
 
         body = {"task": "charge", "reason": "the bank is down", "until": "2h"}
         assert here.do("/queues/default/pause", body=body) == {"changed": True}
-        (paused,) = here.ask("/pauses")
+        (paused,) = here.ask("/pauses")["items"]
         assert (paused["kind"], paused["name"], paused["reason"]) == ("task", "charge", "the bank is down")
         assert paused["by"] == "operator-ana"
         assert paused["until_ms"] - paused["since_ms"] == pytest.approx(7_200_000, abs=60_000)
@@ -454,7 +481,7 @@ def test_queues_tasks_tenants_and_schedules_are_paused_and_resumed(desk: Desk) -
 
         body = {"tenant": "acme", "reason": "unpaid", "until": "2031-05-01T08:00:00+02:00"}
         assert here.do("/pause", body=body) == {"queues": ["default", "labels"]}
-        (paused,) = here.ask("/pauses", queue="labels")
+        (paused,) = here.ask("/pauses", queue="labels")["items"]
         assert (paused["by"], paused["until_ms"]) == ("operator-ana", 1_935_381_600_000)
         assert here.do("/resume", body={"tenant": "acme"}) == {"queues": ["default", "labels"]}
         for wrong in (
@@ -465,7 +492,7 @@ def test_queues_tasks_tenants_and_schedules_are_paused_and_resumed(desk: Desk) -
             assert here.do("/pause", 422, wrong)["error"] == "OptionError", wrong
 
         assert here.do("/schedules/nightly/pause", body={"reason": "holiday", "until": "1h"}) == {"changed": True}
-        (paused,) = here.ask("/pauses")
+        (paused,) = here.ask("/pauses")["items"]
         assert (paused["kind"], paused["name"], paused["by"]) == ("schedule", "nightly", "operator-ana")
         assert here.do("/schedules/nightly/resume") == {"changed": True}
     assert deeds(desk.app)[-2:] == [("queue.pause", "operator-ana", "http", count) for count in (0, 1)]
@@ -477,10 +504,10 @@ def test_limits_are_set_listed_and_removed(desk: Desk) -> None:
     with desk("operator") as here:
         (limit,) = here.do("/queues/default/limits", body={"tenant": "acme", "concurrency": 2, "rate": "100/m"})
         assert (limit["tenant"], limit["concurrency"], limit["rate"]) == ("acme", 2, "100/m")
-        assert here.ask("/queues/default/limits") == [limit]
+        assert here.ask("/queues/default/limits")["items"] == [limit]
         assert here.do("/queues/default/limits", 422, {"tenant": "acme"})["error"] == "OptionError"
         assert here.do("/queues/default/limits/remove", body={"tenant": "acme"}) == {"changed": True}
-        assert here.ask("/queues/default/limits") == []
+        assert here.ask("/queues/default/limits")["items"] == []
         pool = f"/queues/{vms.queue.replace(':', '%3A')}"
         assert "is a pool" in here.do(f"{pool}/limits", 422, {"concurrency": 1})["message"]
     assert [what for what, *_ in deeds(desk.app)] == ["tenant.unlimit", "tenant.limit"]
@@ -619,7 +646,7 @@ def test_entities_of_a_pool_are_listed_added_moved_failed_and_removed(desk: Desk
     path = "/pools/vms/items/rack%2Fvm-1"
     with desk("admin") as here, desk("operator") as operator:
         counts = {"pending": 1, "ready": 0, "running": 0}
-        assert here.ask("/pools")[1] == {"name": "vms", "queue": vms.queue, "counts": counts}
+        assert here.ask("/pools")["items"][1] == {"name": "vms", "queue": vms.queue, "counts": counts}
         (one,) = here.ask("/pools/vms/items", state="pending")["items"]
         assert (one["id"], one["metadata"]) == ("vm-1", {"ip": "10.0.0.7", "token": "***"})
         here.ask("/pools/vm/items", 404)

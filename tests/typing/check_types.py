@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Never, assert_type
 
-from relevo import Job, JobInfo, Lease, Progress, Relevo, State, Task
+from relevo import Depends, Job, JobInfo, Lease, Progress, Relevo, State, Task
 from relevo.workflows.steps import Chain, Flow, Group, Step, chain, group
 
 app = Relevo("shop")
@@ -33,6 +33,15 @@ async def refund(invoice: int) -> list[str]:
     return [f"refunded {invoice}"]
 
 
+def get_db() -> bytes:
+    return b""
+
+
+@app.task
+def store(order: int, *, db: bytes = Depends(get_db)) -> str:
+    return f"{order} {db!r}"
+
+
 def plain(number: int) -> float:
     return number / 2
 
@@ -48,6 +57,7 @@ def tasks_keep_their_signature() -> None:
     assert_type(ship.enqueue("a"), Job[bytes])
     assert_type(charge.enqueue(7), Job[str])
     assert_type(refund.enqueue(7), Job[list[str]])
+    assert_type(store.enqueue(7), Job[str])  # the worker fills `db` in
     price.enqueue("1")  # type: ignore[arg-type]
     price.enqueue()  # type: ignore[call-arg]
     price.enqueue(1, peices=2)  # type: ignore[call-arg]

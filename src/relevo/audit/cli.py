@@ -7,8 +7,8 @@ from contextlib import closing
 
 from relevo.cli import target
 from relevo.cli.exits import Exit
-from relevo.cli.options import Subparsers, add_app, add_json, add_stretch, command, whole
-from relevo.cli.screen import Screen, away
+from relevo.cli.options import Subparsers, add_app, add_json, add_page, add_stretch, command, next_of, offset_of
+from relevo.cli.screen import Screen, away, tell_more
 
 
 def add(subparsers: Subparsers) -> None:
@@ -25,7 +25,7 @@ def add(subparsers: Subparsers) -> None:
         relevo audit --who ana --what dead --of-app shop
         """,
     )
-    parser.add_argument("--limit", type=whole, default=50, metavar="N", help="at most so many (default: 50)")
+    add_page(parser)
     add_stretch(parser, "done")
     parser.add_argument("--who", metavar="NAME", help="only by ana@host, by ana on any host, or by a token")
     parser.add_argument("--what", metavar="DEED", help="only this: dead.retry, or dead for all on dead letters")
@@ -39,14 +39,15 @@ def run(args: argparse.Namespace) -> int:
     screen = Screen()
     with closing(target.find(args, unnamed="relevo")) as app:
         which = {"who": args.who, "what": args.what, "app": args.of_app}
-        found = app.audit.list(limit=args.limit, since=args.since, until=args.until, **which)
+        found = app.audit.list(limit=args.limit, offset=offset_of(args), since=args.since, until=args.until, **which)
     if args.json:
-        screen.page(found)
+        screen.page(found, next_of(found, args))
     elif found:
         screen.table(
             ["when", "who", "via", "app", "what", "count", "about"],
             [(away(one.at_ms), one.who, one.via, one.app, one.what, one.count, _about(one.about)) for one in found],
         )
+        tell_more(next_of(found, args))
     else:
         then = "of that kind" if any(which.values()) else "then" if args.since or args.until else "recently"
         screen.line(f"no operator did anything {then}")

@@ -103,7 +103,7 @@ def deeds(bus: QueueKeys, limit: int, which: Which) -> Steps[list[Deed]]:
 def _deeds_in(stream: bytes, limit: int, which: Which) -> Steps[list[Deed]]:
     last: Argument = b"+" if which.until_ms is None else max(0, which.until_ms)
     first: Argument = b"-" if which.since_ms is None else max(0, which.since_ms)
-    page = limit if which.is_by_time else PAGE
+    page = min(limit, PAGE) if which.is_by_time else PAGE
     found: list[Deed] = []
     while len(found) < limit:
         rows: list[Any] = yield Call([b"XREVRANGE", stream, last, first, b"COUNT", page])

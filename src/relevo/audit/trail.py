@@ -119,21 +119,23 @@ class Audit:
         """
         return Doing(self._engine, what, who, via, later, about)
 
-    def list(self, *, limit: int = 50, **which: Unpack[Asked]) -> Deeds:
+    def list(self, *, limit: int = 50, offset: int = 0, **which: Unpack[Asked]) -> Deeds:
         """The newest entries, newest first.
 
         Filters: time (`since` and `until`: datetimes, or how long ago: "2h"), `who` ("ana@host", or "ana"), `what`
         ("dead.retry", or "dead"), and the `app` they concern.
         """
-        return self._engine.run(self._list(limit, which))
+        return self._engine.run(self._list(limit, offset, which))
 
-    async def alist(self, *, limit: int = 50, **which: Unpack[Asked]) -> Deeds:
+    async def alist(self, *, limit: int = 50, offset: int = 0, **which: Unpack[Asked]) -> Deeds:
         """`list` for async code."""
-        return await self._engine.arun(self._list(limit, which))
+        return await self._engine.arun(self._list(limit, offset, which))
 
-    def _list(self, limit: Any, which: Asked) -> Steps[Deeds]:
+    def _list(self, limit: Any, offset: Any, which: Asked) -> Steps[Deeds]:
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 1000:
             raise OptionError(f"limit: a whole number from 1 to 1000 is needed, found {limit!r:.80}")
+        if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= 10**9:
+            raise OptionError(f"offset: a whole number from 0 on is needed, found {offset!r:.80}")
         if unknown := which.keys() - Asked.__annotations__.keys():
             raise OptionError(f"deeds cannot be asked for {', '.join(sorted(unknown))}")
         for name in ("who", "what", "app"):
@@ -142,7 +144,8 @@ class Audit:
         now_ms = yield from self._engine.now_ms()
         since_ms, until_ms = stretch_ms(which.get("since"), which.get("until"), now_ms)
         names = {"who": which.get("who"), "what": which.get("what"), "app": which.get("app")}
-        return (yield from deeds(self._engine.bus_keys, limit, Which(since_ms=since_ms, until_ms=until_ms, **names)))
+        fits = Which(since_ms=since_ms, until_ms=until_ms, **names)
+        return (yield from deeds(self._engine.bus_keys, offset + limit, fits))[offset:]
 
 
 def _deed(engine: Engine, what: str, who: str, via: str, count: int, about: dict[str, Any]) -> Deed:

@@ -44,6 +44,7 @@ COMMANDS = {
     "web": "relevo.cli.web",
     "doctor": "relevo.cli.doctor",
     "server": "relevo.cli.server",
+    "completion": "relevo.cli.completion",
     "demo": "relevo.cli.demo.command",
 }
 
@@ -74,6 +75,12 @@ class Command(Protocol):
 def load(name: str) -> Command:
     """The module of a command."""
     return cast("Command", importlib.import_module(COMMANDS[name]))
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser with all commands."""
+    build_parser(parser := _parser())
+    return parser
 
 
 def build_parser(parser: argparse.ArgumentParser, names: Iterable[str] = tuple(COMMANDS)) -> None:
@@ -132,8 +139,8 @@ def _kind(error: RelevoError) -> str:
     return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "relevo.errors")
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    arguments = words.app_last(arguments)
+def _parser() -> argparse.ArgumentParser:
+    """The parser without its commands."""
     parser = argparse.ArgumentParser(
         "relevo",
         description=DESCRIPTION,
@@ -142,6 +149,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"relevo {__version__}")
+    return parser
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    arguments = words.app_last(arguments)
+    parser = _parser()
     first = arguments[0] if arguments else ""
     if first and not first.startswith("-") and first not in COMMANDS:
         near = did_you_mean(first, COMMANDS) or "."

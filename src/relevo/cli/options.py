@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeAlias
 
 from relevo.cli import words
+from relevo.errors import OptionError
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -85,6 +87,20 @@ def add_page(parser: argparse.ArgumentParser, limit: int = 50) -> None:
     """Add the options of a list that is shown in pages."""
     parser.add_argument("--limit", type=whole, default=limit, metavar="N", help=f"at most so many (default: {limit})")
     parser.add_argument("--after", default="", metavar="PLACE", help="continue there: `next` of the page before")
+
+
+def offset_of(args: argparse.Namespace) -> int:
+    """`--after` of a list whose places are numbers."""
+    if not args.after:
+        return 0
+    if not (args.after.isascii() and args.after.isdigit() and len(args.after) <= 9):
+        raise OptionError(f"--after: {args.after!r:.40} is no place in this list; give `next` of the page before")
+    return int(args.after)
+
+
+def next_of(items: Sequence[object], args: argparse.Namespace) -> str | None:
+    """Where the next page of such a list begins."""
+    return str(offset_of(args) + args.limit) if len(items) == args.limit else None
 
 
 def add_stretch(parser: argparse._ActionsContainer, what: str) -> None:

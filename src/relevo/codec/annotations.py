@@ -21,6 +21,7 @@ from msgspec import inspect as kinds
 
 from relevo.codec import forms, pydantic_types
 from relevo.codec.pydantic_types import Adapter, Unresolved
+from relevo.dependencies.depends import needs_of
 from relevo.errors import TargetError
 
 # Called with the user's annotations, which no type checker can follow.
@@ -70,13 +71,16 @@ def _schema_of_class(cls: Any) -> dict[str, Any]:
 
 
 def read_signature(func: Callable[..., Any]) -> tuple[inspect.Signature, tuple[Slot, ...], Slot]:
-    """The signature of `func`, a slot for each parameter, and the slot of its result."""
+    """The signature of `func` without dependencies, a slot for each parameter, and the slot of its result."""
     if not callable(func):
         raise TargetError(f"a task is a function, found {func!r}")
     try:
         signature = inspect.signature(func)
     except (TypeError, ValueError) as exc:
         raise TargetError(f"{func!r} has no signature to type its arguments by: wrap it in a function") from exc
+    if needs := needs_of(func, signature):  # which the worker fills in: they are no part of a call
+        left = [one for one in signature.parameters.values() if one.name not in needs]
+        signature = signature.replace(parameters=left)
     names = _names_around(origin_of(func))
     empty = inspect.Parameter.empty
     parameters = tuple(

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from relevo.dead import store as letters
-from relevo.dead.choosing import check_limit
 from relevo.dead.wanted import check_permanent
 from relevo.engine.fingerprint import is_permanent
 from relevo.engine.job import Record, State
 from relevo.engine.lists import listed_queues
+from relevo.queues.queue import check_page
 from relevo.store.plan import Call
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class ErrorGroup(Struct, frozen=True, kw_only=True):
 
 
 def grouping(
-    engine: Engine, queue: str | None, permanent: bool | None, limit: int
+    engine: Engine, queue: str | None, permanent: bool | None, limit: int, offset: int = 0
 ) -> Generator[Call[Any], Any, list[ErrorGroup]]:
     """The largest error groups, of one queue or of all."""
-    check_limit(limit, 1000)
+    check_page(offset, limit)
     check_permanent(permanent)
     names = yield from listed_queues(engine, queue)
     found: dict[str, dict[str, letters.Alike]] = {}
@@ -65,7 +65,7 @@ def grouping(
     groups = [_group(kind, by_queue, now_ms) for kind, by_queue in found.items()]
     if permanent is not None:
         groups = [group for group in groups if group.permanent is permanent]
-    return sorted(groups, key=lambda group: (-group.count, -group.last_ms, group.fingerprint))[:limit]
+    return sorted(groups, key=lambda group: (-group.count, -group.last_ms, group.fingerprint))[offset : offset + limit]
 
 
 def _group(kind: str, by_queue: dict[str, letters.Alike], now_ms: int) -> ErrorGroup:

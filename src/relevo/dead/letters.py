@@ -20,6 +20,7 @@ from relevo.dead.wanted import Filters
 from relevo.engine import finding
 from relevo.engine.handle import Job, JobInfo
 from relevo.engine.ids import looks_like_id
+from relevo.queues.queue import check_page
 from relevo.store.plan import Call, Steps
 from relevo.text.durations import Duration, milliseconds
 
@@ -92,18 +93,20 @@ class DeadLetters:
                 return Job(self._engine, id, letter.queue)
         return (yield from finding.job(self._engine, id, queue))
 
-    def error_groups(self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50) -> ErrorGroups:
+    def error_groups(
+        self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50, offset: int = 0
+    ) -> ErrorGroups:
         """Error groups, the largest first: dead letters of the same error, on the same path through the code.
 
         `permanent`: only those that would fail again as they are, or (False) that may succeed once the cause is fixed.
         """
-        return self._engine.run(grouping(self._engine, queue, permanent, limit))
+        return self._engine.run(grouping(self._engine, queue, permanent, limit, offset))
 
     async def aerror_groups(
-        self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50
+        self, queue: str | None = None, *, permanent: bool | None = None, limit: int = 50, offset: int = 0
     ) -> ErrorGroups:
         """`error_groups` for async code."""
-        return await self._engine.arun(grouping(self._engine, queue, permanent, limit))
+        return await self._engine.arun(grouping(self._engine, queue, permanent, limit, offset))
 
     # acting
     def retry(
@@ -288,17 +291,18 @@ class DeadLetters:
             await self._engine.arun(leading.let_go(INTERRUPTED))
             raise
 
-    def runs(self, *, limit: int = 50) -> Replays:
+    def runs(self, *, limit: int = 50, offset: int = 0) -> Replays:
         """Replays of the last week, the most recently active first."""
-        return self._engine.run(self._runs(limit))
+        return self._engine.run(self._runs(limit, offset))
 
-    async def aruns(self, *, limit: int = 50) -> Replays:
+    async def aruns(self, *, limit: int = 50, offset: int = 0) -> Replays:
         """`runs` for async code."""
-        return await self._engine.arun(self._runs(limit))
+        return await self._engine.arun(self._runs(limit, offset))
 
-    def _runs(self, limit: int) -> Generator[Call[Any], Any, Replays]:
+    def _runs(self, limit: int, offset: int) -> Generator[Call[Any], Any, Replays]:
         check_limit(limit, replays.MOST)
-        return replays.newest(self._engine.own_keys, limit)
+        check_page(offset, limit)
+        return replays.newest(self._engine.own_keys, limit, offset)
 
     def run(self, run: str) -> Replay:
         """The state of one replay."""

@@ -47,9 +47,9 @@ def one(app: QueueKeys, id: str) -> Call[Replay | None]:
     return Call([b"HMGET", app.own("replay", id), "text", "owner", "beat"], decode)
 
 
-def newest(app: QueueKeys, limit: int) -> Generator[Call[Any], Any, list[Replay]]:
+def newest(app: QueueKeys, limit: int, offset: int = 0) -> Generator[Call[Any], Any, list[Replay]]:
     """Replays, latest sign of life first."""
-    ids: list[bytes] = yield Call([b"ZREVRANGE", app.key("replays"), 0, limit - 1])
+    ids: list[bytes] = yield Call([b"ZREVRANGE", app.key("replays"), offset, offset + limit - 1])
     found: list[Replay] = []
     for id in ids:
         run: Replay | None = yield one(app, id.decode(errors="replace"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from relevo.dependencies.filling import Dependencies, refuse_coroutine
 from relevo.engine.context import current_job
 from relevo.middleware.around import aaround, around
 from relevo.middleware.middleware import Call, parts
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 def attempt_of(task: Task[..., Any]) -> Callable[..., Any]:
     """What makes an attempt of a task; the function itself where nothing is around it."""
-    func, engine = task.func, task.engine
+    engine = task.engine
+    func = engine.part(Dependencies).filled(task.func, task.target, is_async=task.is_async)
     if task.target in engine.built_in:
         return func
     where = f"the plain function {task.target}"
@@ -25,7 +27,7 @@ def attempt_of(task: Task[..., Any]) -> Callable[..., Any]:
 
     def attempt(*args: Any, **kwargs: Any) -> Any:
         call = _call_of(task, args, kwargs)
-        return around(around_it, [call], lambda: [func(*call.args, **call.kwargs)])[0]
+        return around(around_it, [call], lambda: [refuse_coroutine(func(*call.args, **call.kwargs), task.target)])[0]
 
     async def async_attempt(*args: Any, **kwargs: Any) -> Any:
         call = _call_of(task, args, kwargs)

@@ -128,18 +128,21 @@ def _draw_list(screen: Screen, rows: list[ListedJob]) -> None:
     screen.columns(
         {
             "id": [row.id for row in rows],
-            "queue": [row.queue for row in rows],
             "task": [row.task for row in rows],
             "state": [row.state.value for row in rows],
-            "enqueued": [away(row.enqueued_ms) for row in rows],
-            "due": [away(row.due_ms) if row.state is State.SCHEDULED else "" for row in rows],
-            "ended": [away(row.ended_ms) if row.ended_ms else "" for row in rows],
+            "when": [away(_when(row)) for row in rows],
+            "queue": [row.queue for row in rows],
             "name": [row.name or "" for row in rows],
             "tenant": [row.tenant or "" for row in rows],
             "error": [row.error or row.reason for row in rows],
         },
-        spare=["enqueued", "tenant", "name"],
+        spare=["tenant", "name", "error", "queue"],
     )
+
+
+def _when(row: ListedJob) -> int | None:
+    """When it is due, if it is scheduled; when it ended, if it has; else when it was enqueued."""
+    return row.due_ms if row.state is State.SCHEDULED else row.ended_ms or row.enqueued_ms
 
 
 def _one(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:

@@ -55,11 +55,14 @@ def describe(screen: Screen, info: JobInfo) -> None:
             ("result", _compact(info.result) if info.result is not None else ""),
         ]
     )
+    seen: dict[str, int] = {}
     for number, attempt in enumerate(info.attempts, 1):
-        _show_attempt(screen, number, attempt)
+        _show_attempt(screen, number, attempt, seen.get(attempt.traceback))
+        seen.setdefault(attempt.traceback, number)
 
 
-def _show_attempt(screen: Screen, number: int, attempt: Attempt) -> None:
+def _show_attempt(screen: Screen, number: int, attempt: Attempt, same_as: int | None) -> None:
+    """An attempt. A traceback that an earlier one has is not repeated."""
     took = (attempt.ended_ms - attempt.started_ms) / 1000 if attempt.started_ms and attempt.ended_ms else 0
     parts = [
         f"attempt {number}: {attempt.how}",
@@ -69,6 +72,9 @@ def _show_attempt(screen: Screen, number: int, attempt: Attempt) -> None:
     ]
     screen.line("\n" + " ".join(part for part in parts if part))
     error = ": ".join(part for part in (attempt.error, attempt.message) if part)
+    if attempt.traceback and same_as:
+        screen.line(f"  {error.splitlines()[0] if error else ''}\n  (the traceback is that of attempt {same_as})")
+        return
     for line in (attempt.traceback or error).rstrip().splitlines():  # a traceback ends with the error
         screen.line(f"  {line}")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar, overl
 import msgspec
 
 from relevo.codec import Signature
+from relevo.dependencies.filling import Dependencies
 from relevo.engine.attempts import attempt_of
 from relevo.engine.changing import TRIES, change
 from relevo.engine.dependents import needs_of, push_dependents
@@ -125,6 +126,8 @@ class Task(Generic[P, R]):
                 "for a name inside an argument use the setting `mask`"
             )
         functools.update_wrapper(self, func)
+        if own is None:
+            engine.part(Dependencies).check(func, target, is_async=self.is_async)
 
     @functools.cached_property
     def attempt(self) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from relevo.queues.known import Kind, not_known
 from relevo.queues.queue import Queue
 from relevo.web.asked import OfQueue, queue_in_use, time_of
 from relevo.web.problems import Refused
-from relevo.web.route import Desk, Did, get, post
+from relevo.web.route import Desk, Did, Page, get, post
 
 T = TypeVar("T")
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -129,15 +129,15 @@ async def _refuse_unknown(desk: Desk, part: Part | Paused, queue: str | None = N
 
 
 @get("/pauses")
-async def pauses(desk: Desk, query: OfQueue) -> list[Pause]:
+async def pauses(desk: Desk, query: OfQueue) -> Page[Pause]:
     """What is paused, in one queue or in all: why, by whom and until when; open breakers, too."""
-    return await ((await queue_in_use(desk, query.queue)).apauses() if query.queue else desk.app.apauses())
+    return Page.whole(await ((await queue_in_use(desk, query.queue)).apauses() if query.queue else desk.app.apauses()))
 
 
 @get("/queues/{queue}/limits")
-async def limits(desk: Desk, queue: str) -> list[LimitInfo]:
+async def limits(desk: Desk, queue: str) -> Page[LimitInfo]:
     """What is limited or paused (the queue, tasks and tenants), and the state of each limit."""
-    return await (await queue_in_use(desk, queue)).alimits()
+    return Page.whole(await (await queue_in_use(desk, queue)).alimits())
 
 
 @post("/queues/{queue}/limits", "queue.limit")

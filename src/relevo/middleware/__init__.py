@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from relevo.middleware.context_vars import ContextVars
 from relevo.middleware.middleware import Call, Middleware
+from relevo.middleware.sentry import Sentry
+from relevo.middleware.structlog import Structlog
 
-__all__ = ["Call", "Middleware"]
+__all__ = ["Call", "ContextVars", "Middleware", "Sentry", "Structlog"]

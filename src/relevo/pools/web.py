@@ -99,10 +99,10 @@ class RemovedEntity(Struct, frozen=True):
 
 
 @get("/pools")
-async def pools(desk: Desk) -> list[PoolInfo]:
+async def pools(desk: Desk) -> Page[PoolInfo]:
     """All pools, with how many entities are in which state."""
     found = [desk.app.pool(name) for name in await desk.app.apools()]
-    return [PoolInfo(pool.name, pool.queue, await pool.acounts()) for pool in found]
+    return Page.whole([PoolInfo(pool.name, pool.queue, await pool.acounts()) for pool in found])
 
 
 @get("/pools/{pool}/items")

@@ -178,9 +178,9 @@ def _list(app: Relevo, args: argparse.Namespace) -> int:
     if found:
         Screen().columns(
             {"queue": [one.name for one in found]}
-            | {name: [getattr(one, name) for one in found] for name in (*STATES, "idle_workers")}
-            | {"paused": [one.paused for one in found]},
-            spare=["cancelled", "expired", "done", "idle_workers"],
+            | {state: [getattr(one, state) for one in found] for state in STATES}
+            | {"idle": [one.idle_workers for one in found], "paused": [one.paused for one in found]},
+            spare=["cancelled", "expired", "done", "idle"],
         )
     else:
         Screen().line("no queues yet")

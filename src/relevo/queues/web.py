@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from relevo.app import Relevo
 from relevo.queues import store
+from relevo.queues.listing import JobPage as AnyPage
+from relevo.queues.listing import listing
 from relevo.queues.queue import JobRow
 from relevo.queues.store import QueueStats
 from relevo.store.plan import Ahead, Steps
 from relevo.web.access import Role
-from relevo.web.asked import Dry, Limit, Offset, queue_in_use
+from relevo.web.asked import Dry, Limit, Offset, QueueName, if_named, queue_in_use
 from relevo.web.route import Desk, Did, Page, get, post
 
 
@@ -29,6 +31,15 @@ class JobPage(Struct, frozen=True, forbid_unknown_fields=True):
     state: Literal["ready", "scheduled", "running", "waiting", "done", "dead", "cancelled", "expired"] = "ready"
     offset: Offset = 0
     limit: Limit = 50
+
+
+class AnyJobs(Struct, frozen=True, forbid_unknown_fields=True):
+    """A page of jobs: of one queue or of all, in one state or in any."""
+
+    queue: QueueName = ""
+    state: Literal["", "running", "ready", "scheduled", "waiting", "dead", "cancelled", "expired", "done"] = ""
+    limit: Limit = 50
+    after: Annotated[str, Meta(max_length=1100, description="`next` of the page before")] = ""
 
 
 class Cleared(Struct, frozen=True):
@@ -65,6 +76,14 @@ async def jobs(desk: Desk, queue: str, query: JobPage) -> Page[JobRow]:
     return Page.of(rows, query.offset, query.limit)
 
 
+@get("/jobs")
+async def any_jobs(desk: Desk, query: AnyJobs) -> AnyPage:
+    """Jobs, running ones first: of all queues or one. Jobs move between two pages: one may repeat or miss some."""
+    queue = await if_named(desk, query.queue)
+    plan = listing(desk.app.engine, queue=queue, state=query.state or None, limit=query.limit, after=query.after)
+    return await desk.app.engine.arun(plan)
+
+
 @post("/queues/{queue}/clear", "queue.clear", Role.ADMIN)
 async def clear(desk: Desk, queue: str, query: Dry) -> Did[Cleared]:
     """Remove all jobs that have not started; running jobs continue."""
@@ -76,4 +95,4 @@ async def clear(desk: Desk, queue: str, query: Dry) -> Did[Cleared]:
     return Did(answer=Cleared(queue, removed, False), count=removed, about={"queue": queue})
 
 
-ROUTES = (list_all, jobs, show, clear)
+ROUTES = (list_all, jobs, any_jobs, show, clear)

@@ -13,7 +13,7 @@ from relevo.schedules.handle import ScheduleInfo
 from relevo.schedules.store import RUNS_MAX
 from relevo.web.access import Role
 from relevo.web.asked import Dry
-from relevo.web.route import Desk, Did, get, post
+from relevo.web.route import Desk, Did, Page, get, post
 from relevo.web.shown import shown_schedule
 
 
@@ -64,9 +64,10 @@ class Removed(Struct, frozen=True):
 
 
 @get("/schedules")
-async def list_all(desk: Desk) -> list[ScheduleInfo]:
+async def list_all(desk: Desk) -> Page[ScheduleInfo]:
     """All schedules, by name."""
-    return [shown_schedule(desk.app, info, all=desk.sees_all) for info in await desk.app.schedules.alist()]
+    found = await desk.app.schedules.alist()
+    return Page.whole([shown_schedule(desk.app, info, all=desk.sees_all) for info in found])
 
 
 @get("/schedules/{name}")
@@ -76,10 +77,10 @@ async def show(desk: Desk, name: str) -> ScheduleInfo:
 
 
 @get("/schedules/{name}/history")
-async def history(desk: Desk, name: str, query: Last) -> list[Ran]:
+async def history(desk: Desk, name: str, query: Last) -> Page[Ran]:
     """Recent events of a schedule, newest first: ticks that fired, were skipped or dropped."""
     found = await desk.app.schedules.get(name).ahistory(query.limit)
-    return [Ran(one.tick_ms, one.at_ms, one.job, one.what) for one in found]
+    return Page.whole([Ran(one.tick_ms, one.at_ms, one.job, one.what) for one in found])
 
 
 @post("/schedules/{name}/pause", "schedule.pause")

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
+from typing import Any
 
 from relevo.app import Relevo
 from relevo.testing.kit import Clock, TestKit
@@ -56,9 +57,21 @@ def _bound(app: Relevo, url: str | None) -> Iterator[TestKit]:
         used = url or stack.enter_context(server())
         stack.enter_context(app.engine.rebound(url=used, prefix=prefix, clock_key=_CLOCK_KEY))
         stack.callback(remove, app.engine.run, ours)
+        stack.enter_context(_overriding(app.dependency_overrides))
         clock = Clock(app, _CLOCK_KEY)
         stack.callback(clock._shift_to, clock._shift_ms())  # of an enclosing binding, which shares the clock
         kit = TestKit(app, clock, lambda: leaks(app.engine.run, ours))
         yield kit
         left = kit.leaks()  # not after a failure of the test, whose error matters more
         assert not left, f"left on the server without an end: {', '.join(left)}"
+
+
+@contextmanager
+def _overriding(overrides: dict[Any, Any]) -> Iterator[None]:
+    """Overrides of dependencies are afterwards as they are now."""
+    before = dict(overrides)
+    try:
+        yield
+    finally:
+        overrides.clear()
+        overrides.update(before)

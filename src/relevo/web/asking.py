@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -39,7 +39,8 @@ async def arguments(request: Request, route: Route, most: int) -> dict[str, Any]
         _check_media(request, LINES)
         given["body"] = Lines(_lines(request, most * STORY))
     elif route.body is not None:
-        given["body"] = _body(await _bytes(request, most), request, route.body)
+        in_query = () if route.query is None else route.query.__struct_fields__
+        given["body"] = _body(await _bytes(request, most), request, route.body, in_query)
     elif route.changes and (await _bytes(request, most)).strip() not in _NOTHING:
         # A filter in an unread body would be lost, and more would be done than was requested.
         where = "; use the query" if route.query is not None else ""
@@ -84,13 +85,13 @@ def _check_media(request: Request, media: str) -> None:
         raise Refused(415, "UnsupportedMediaType", f"send {what}, with Content-Type: {media}, found {found!r:.60}")
 
 
-def _body(raw: bytes, request: Request, kind: type[T]) -> T:
+def _body(raw: bytes, request: Request, kind: type[T], in_query: Iterable[str]) -> T:
     if raw:
         _check_media(request, JSON)
     try:
         return msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        raise misfit(error, kind.__struct_fields__) from None
+        raise misfit(error, kind.__struct_fields__, in_query) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise invalid(f"the body is not JSON: {error}") from None
 

@@ -10,8 +10,8 @@ from relevo.audit.trail import Deed
 from relevo.engine.workers import WorkerInfo, roll
 from relevo.health.status import Health
 from relevo.web.access import Role
-from relevo.web.asked import Limit, Time, time_of
-from relevo.web.route import Desk, get
+from relevo.web.asked import Limit, Offset, Time, time_of
+from relevo.web.route import Desk, Page, get
 
 
 class Me(Struct, frozen=True):
@@ -39,6 +39,7 @@ class Workers(Struct, frozen=True):
 class Newest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Filters of the audit trail."""
 
+    offset: Offset = 0
     limit: Limit = 50
     since: Time = ""
     until: Time = ""
@@ -68,11 +69,12 @@ async def workers(desk: Desk) -> Workers:
 
 
 @get("/audit", Role.OPERATOR)
-async def audit(desk: Desk, query: Newest) -> list[Deed]:
+async def audit(desk: Desk, query: Newest) -> Page[Deed]:
     """What operators did, newest first, by command line and by HTTP."""
     since, until = time_of("since", query.since) or None, time_of("until", query.until) or None
     names = {"who": query.who or None, "what": query.what or None, "app": query.app or None}
-    return await desk.app.audit.alist(limit=query.limit, since=since, until=until, **names)
+    found = await desk.app.audit.alist(limit=query.limit, offset=query.offset, since=since, until=until, **names)
+    return Page.of(found, query.offset, query.limit)
 
 
 ROUTES = (me, health, workers, audit)

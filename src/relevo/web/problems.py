@@ -87,11 +87,15 @@ def refusal_of(error: RelevoError) -> Refused:
     return Refused(status, name, message_of(error), headers, argument=getattr(error, "argument", ""))
 
 
-def misfit(error: ValidationError, known: Iterable[str]) -> Refused:
-    """422: the request does not have the expected form."""
+def misfit(error: ValidationError, known: Iterable[str], in_query: Iterable[str] = ()) -> Refused:
+    """422: the request does not have the expected form. `in_query`: names that belong there, not in the body."""
     what, _, place = str(error).partition(" - at ")
     place = place.strip("`").removeprefix("$").lstrip(".")
     if unknown := re.search("unknown field `(.*)`", what, re.DOTALL):
+        if unknown[1] in in_query:
+            return invalid(
+                f"{unknown[1]!r} belongs in the query, not in the body: ?{unknown[1]}=…", argument=unknown[1]
+            )
         known = sorted(known)
         near = did_you_mean(unknown[1], known) or (f"; there is {', '.join(known)}" if known else "; there is none")
         return invalid(f"unknown name {unknown[1]!r:.60}{near}", argument=unknown[1][:60])

@@ -134,6 +134,11 @@ class Page(Struct, Generic[T], frozen=True):
         """The page for this offset and limit."""
         return cls(items, offset + limit if len(items) == limit else None)
 
+    @classmethod
+    def whole(cls, items: list[T]) -> Page[T]:
+        """A list that has one page."""
+        return cls(items, None)
+
 
 class Route(Struct, frozen=True, kw_only=True):
     """One kind of request."""

@@ -92,7 +92,7 @@ def task_frames(frames: TracebackType | None) -> TracebackType | None:
     return frames
 
 
-_BEFORE_TASKS = {__name__, "relevo.engine.attempts", "relevo.middleware.around"}
+_BEFORE_TASKS = {__name__, "relevo.engine.attempts", "relevo.middleware.around", "relevo.dependencies.filling"}
 
 
 class _Signal(AbstractContextManager[None]):

@@ -15,9 +15,9 @@ import msgspec
 from relevo.app import Relevo
 from relevo.cli import target
 from relevo.cli.exits import Exit
-from relevo.cli.options import Subparsers, add_app, add_json, command, group, pause, whole
+from relevo.cli.options import Subparsers, add_app, add_json, add_page, command, group, next_of, offset_of, pause
 from relevo.cli.refusing import refuse_unknown_queue
-from relevo.cli.screen import Screen, away, moment, plural
+from relevo.cli.screen import Screen, away, moment, plural, tell_more
 from relevo.cli.words import add_name
 from relevo.engine.job import State
 from relevo.errors import ConfigurationError, StoreError, UnknownJob
@@ -61,7 +61,7 @@ def add(subparsers: Subparsers) -> None:
         relevo workflow list --name shop --queue mails --limit 5
         """,
     )
-    listing.add_argument("--limit", type=whole, default=LIMIT, metavar="N", help=f"at most so many (default: {LIMIT})")
+    add_page(listing, LIMIT)
     listing.add_argument("--queue", metavar="NAME", help="only of this queue")
     show = command(
         actions,
@@ -151,11 +151,11 @@ def _find(app: Relevo, id: str, queue: str | None) -> Workflow[Any]:
 
 
 def _list(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
-    rows = app.engine.run(recent(app.engine, args.limit, args.queue))
+    rows = app.engine.run(recent(app.engine, args.limit, args.queue, offset_of(args)))
     if not rows:
         refuse_unknown_queue(app, args.queue)
     if args.json:
-        screen.page(rows)
+        screen.page(rows, next_of(rows, args))
     elif rows:
         screen.table(
             ["id", "queue", "state", "ended", "failed", "began", "took"],
@@ -172,6 +172,7 @@ def _list(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
                 for row in rows
             ],
         )
+        tell_more(next_of(rows, args))
     else:
         screen.line("no workflows")
     return Exit.OK if rows else target.code_of_nothing(app)

@@ -8,16 +8,17 @@ from msgspec import Struct
 
 from relevo.engine.job import State
 from relevo.errors import UnknownJob
-from relevo.web.asked import Limit, OfQueue, QueueName, if_named
+from relevo.web.asked import Limit, Offset, OfQueue, QueueName, if_named
 from relevo.web.problems import Refused, conflict
-from relevo.web.route import Desk, Did, get, post
+from relevo.web.route import Desk, Did, Page, get, post
 from relevo.workflows.workflow import Workflow, WorkflowInfo, WorkflowRow, recent
 
 
 class Newest(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many workflows, of which queue."""
+    """A page of the workflows, of a queue or of all."""
 
     queue: QueueName = ""
+    offset: Offset = 0
     limit: Limit = 20
 
 
@@ -42,9 +43,11 @@ async def _find(desk: Desk, id: str, named: str) -> Workflow[Any]:
 
 
 @get("/workflows")
-async def list_newest(desk: Desk, query: Newest) -> list[WorkflowRow]:
+async def list_newest(desk: Desk, query: Newest) -> Page[WorkflowRow]:
     """The newest workflows that still exist, newest first."""
-    return await desk.app.engine.arun(recent(desk.app.engine, query.limit, await if_named(desk, query.queue)))
+    queue = await if_named(desk, query.queue)
+    found = await desk.app.engine.arun(recent(desk.app.engine, query.limit, queue, query.offset))
+    return Page.of(found, query.offset, query.limit)
 
 
 @get("/workflows/{id}")

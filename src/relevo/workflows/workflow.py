@@ -419,12 +419,12 @@ def _members(flow: flows.Flow | None, *, lapsed: bool = False) -> Generator[Memb
             yield Member(id=id, queue=queue, task=target, state=State.UNKNOWN, joined=joined, reason="never came to be")
 
 
-def recent(engine: Engine, limit: int, queue: str | None = None) -> Steps[list[WorkflowRow]]:
+def recent(engine: Engine, limit: int, queue: str | None = None, offset: int = 0) -> Steps[list[WorkflowRow]]:
     """The newest workflows that are still there, newest first: of a queue, or of all."""
     names = yield from listed_queues(engine, queue)
     rows: list[WorkflowRow] = []
     for name in names:
-        for id, flow in (yield from flows.listed(engine.keys_of(name), limit)):
+        for id, flow in (yield from flows.listed(engine.keys_of(name), offset + limit)):
             rows.append(
                 WorkflowRow(
                     id=id,
@@ -436,4 +436,4 @@ def recent(engine: Engine, limit: int, queue: str | None = None) -> Steps[list[W
                 )
             )
     rows.sort(key=lambda row: (row.began_ms, row.id), reverse=True)
-    return rows[:limit]
+    return rows[offset : offset + limit]

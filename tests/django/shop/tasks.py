@@ -73,6 +73,11 @@ def file_away(name: str) -> None:
         Order.objects.using("archive").create(name=name)
 
 
+@app.task(retries=0)
+def stumble() -> None:
+    raise ValueError("over a stone")
+
+
 @app.task(retries=0, secret=["card"])
 def charge_card(card: str, *, password: str = "") -> None:
     """What it is called with is nobody's business."""

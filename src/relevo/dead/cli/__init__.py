@@ -9,7 +9,7 @@ from contextlib import closing
 from relevo.app import Relevo
 from relevo.cli import target
 from relevo.cli.ending import as_ctrl_c
-from relevo.cli.options import Subparsers, add_app, add_json, add_page, command, group, whole
+from relevo.cli.options import Subparsers, add_app, add_json, add_page, command, group
 from relevo.cli.screen import Screen
 from relevo.cli.words import add_name
 from relevo.dead.cli import deeds, looking
@@ -93,7 +93,7 @@ def _of_looking(actions: Subparsers) -> list[argparse.ArgumentParser]:
         relevo dead error-groups --name shop --queue mails --transient
         """,
     )
-    groups.add_argument("--limit", type=whole, default=50, metavar="N", help="at most so many (default: 50)")
+    add_page(groups)
     groups.add_argument("--queue", metavar="NAME", help="only of this queue")
     add_permanence(groups)
     return [listing, show, groups]
@@ -202,6 +202,7 @@ def _of_runs(actions: Subparsers) -> list[argparse.ArgumentParser]:
         """,
     )
     add_name(show, "run", metavar="RUN", nargs="?", help="only this one")
+    add_page(show)
     resume = command(
         actions,
         "resume",

@@ -10,10 +10,12 @@ from relevo.app import Relevo
 from relevo.audit.trail import whoami
 from relevo.cli import target
 from relevo.cli.exits import Exit
+from relevo.cli.options import next_of, offset_of
 from relevo.cli.progress import Progress
-from relevo.cli.screen import Screen, away, plural
+from relevo.cli.screen import Screen, away, plural, tell_more
 from relevo.dead.cli.filters import audit_details, filters_of
 from relevo.dead.replay import Replay
+from relevo.dead.replay_store import MOST
 
 
 def how_far(run: Replay) -> str:
@@ -46,6 +48,8 @@ def begin(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 def resume(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """Resume one."""
     run = before = app.dead.run(args.run)
+    if run.state == "done":
+        return _report_done(screen, args, run)
 
     def watch(now: Replay) -> None:
         nonlocal run
@@ -56,6 +60,15 @@ def resume(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     with app.audit.doing("dead.replay_resume", via="cli", id=args.run) as doing, Progress() as progress:
         run = app.dead.resume(args.run, who=whoami(), watch=watch)
     return _report(screen, args, run)
+
+
+def _report_done(screen: Screen, args: argparse.Namespace, run: Replay) -> int:
+    """There is nothing to resume: it must not look as if it had been done again."""
+    if args.json:
+        screen.json(run)
+    else:
+        screen.line(f"nothing to resume: the run has ended, and had retried {plural(run.retried, 'dead letter')}")
+    return Exit.WARNING
 
 
 def _report(screen: Screen, args: argparse.Namespace, run: Replay) -> int:
@@ -86,9 +99,9 @@ def stop(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
 
 def show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     """Show those of the last week, or one."""
-    found = [app.dead.run(args.run)] if args.run else app.dead.runs()
+    found = [app.dead.run(args.run)] if args.run else app.dead.runs(limit=min(args.limit, MOST), offset=offset_of(args))
     if args.json:
-        screen.page(found)
+        screen.page(found, None if args.run else next_of(found, args))
     elif found:
         screen.columns(
             {
@@ -106,6 +119,8 @@ def show(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
             },
             spare=["looked at", "rate", "began", "by"],
         )
+        if not args.run:
+            tell_more(next_of(found, args))
     else:
         screen.line("no recent tracked runs")
     return Exit.OK if found else target.code_of_nothing(app)

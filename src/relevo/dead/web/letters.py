@@ -23,6 +23,7 @@ from relevo.web.asked import (
     DryRun,
     Ids,
     Limit,
+    Offset,
     OfQueue,
     QueueName,
     Time,
@@ -33,6 +34,7 @@ from relevo.web.asked import (
 )
 from relevo.web.problems import Refused
 from relevo.web.route import Desk, Did, get, post
+from relevo.web.route import Page as Listed
 from relevo.web.shown import shown_job
 
 Part = Annotated[str, Meta(max_length=200)]
@@ -64,10 +66,11 @@ class Page(Which, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class OfGroups(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many error groups, of which queue, permanent or not."""
+    """A page of the error groups: of which queue, permanent or not."""
 
     queue: QueueName = ""
     permanent: bool | None = None
+    offset: Offset = 0
     limit: Limit = 50
 
 
@@ -168,10 +171,11 @@ async def dlq(desk: Desk, query: Page) -> Letters:
 
 
 @get("/dead/error-groups")
-async def error_groups(desk: Desk, query: OfGroups) -> list[ErrorGroup]:
+async def error_groups(desk: Desk, query: OfGroups) -> Listed[ErrorGroup]:
     """Error groups, the largest first: dead letters of the same error, on the same path through the code."""
     queue = await if_named(desk, query.queue)
-    return await desk.app.dead.aerror_groups(queue, permanent=query.permanent, limit=query.limit)
+    found = await desk.app.dead.aerror_groups(queue, permanent=query.permanent, limit=query.limit, offset=query.offset)
+    return Listed.of(found, query.offset, query.limit)
 
 
 @get("/dead/{id}")

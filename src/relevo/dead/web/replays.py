@@ -18,8 +18,9 @@ from relevo.dead.web.letters import Which, about, filters
 from relevo.errors import RelevoError, message_of
 from relevo.limits.web import Changed
 from relevo.web.access import Role
+from relevo.web.asked import Offset
 from relevo.web.problems import conflict
-from relevo.web.route import Desk, Did, get, post
+from relevo.web.route import Desk, Did, Page, get, post
 
 log = logging.getLogger("relevo.web")
 
@@ -45,8 +46,9 @@ class Patience(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Newest(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many."""
+    """A page of the replays."""
 
+    offset: Offset = 0
     limit: Annotated[int, Meta(ge=1, le=MOST, description="at most so many")] = 50
 
 
@@ -101,9 +103,10 @@ async def start(desk: Desk, body: NewReplay) -> Did[Replay]:
 
 
 @get("/dead/replays", Role.OPERATOR)
-async def list_newest(desk: Desk, query: Newest) -> list[Replay]:
+async def list_newest(desk: Desk, query: Newest) -> Page[Replay]:
     """Replays of the last week, the most recently active first."""
-    return await desk.app.dead.aruns(limit=query.limit)
+    found = await desk.app.dead.aruns(limit=query.limit, offset=query.offset)
+    return Page.of(found, query.offset, query.limit)
 
 
 @get("/dead/replays/{id}", Role.OPERATOR)

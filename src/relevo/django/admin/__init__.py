@@ -14,11 +14,19 @@ from typing import Any
 from django.contrib import admin
 
 from relevo.django import models
+from relevo.django.admin.dead import DeadLetterAdmin
 from relevo.django.admin.jobs import JobAdmin
+from relevo.django.admin.queues import QueueAdmin
+from relevo.django.admin.schedules import ScheduleAdmin
 
 __all__ = ["register"]
 
-PAGES = ((models.Job, JobAdmin),)
+PAGES: tuple[tuple[Any, Any], ...] = (
+    (models.Job, JobAdmin),
+    (models.DeadLetter, DeadLetterAdmin),
+    (models.Schedule, ScheduleAdmin),
+    (models.Queue, QueueAdmin),
+)
 
 
 def register(site: Any) -> None:

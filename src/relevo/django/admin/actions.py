@@ -40,7 +40,8 @@ class Action(Struct, Generic[T], frozen=True, kw_only=True):
     permission: str
     #: Its name in the audit trail.
     deed: str
-    #: Does it to one; '': done, else why not. A `RelevoError` is shown, too.
+    #: Does it to one; '': done, else why not. A `RelevoError` is shown, too. It gets what the form gave, and as `by`
+    #: the name of the user.
     perform: Callable[[T, dict[str, Any]], str]
     #: What is asked before, as it loses something.
     question: str = ""
@@ -126,10 +127,13 @@ class ActionPage(RelevoAdmin, Generic[T]):
             title=action.label if action.form else "Are you sure?",
             action=action,
             form=form,
-            objects=[(value, self.id_of(one), self.about(one)) for value, one in objects],
+            objects=[(value, self.id_of(one), self._where(one)) for value, one in objects],
             checkbox=ACTION_CHECKBOX_NAME,
             back=self.back(request),
         )
+
+    def _where(self, one: T) -> list[tuple[str, Any]]:
+        return [(name, part) for name, part in self.about(one).items() if part != self.id_of(one)]
 
     def _perform(self, request: HttpRequest, action: Action[T], objects: list[T], given: dict[str, Any]) -> None:
         done: list[T] = []
@@ -138,7 +142,7 @@ class ActionPage(RelevoAdmin, Generic[T]):
         with self.doing(request, action.deed, **details) as doing:
             try:
                 for one in objects:
-                    why = _tried(action, one, given)
+                    why = _tried(action, one, {**given, "by": request.user.get_username()})
                     if why:
                         refused.append(f"{self.id_of(one)}: {why}")
                         continue

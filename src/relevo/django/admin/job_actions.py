@@ -12,6 +12,7 @@ from relevo.django.admin.actions import Action
 from relevo.django.maintenance import discard_ended
 from relevo.django.site_app import app
 from relevo.engine.handle import Job
+from relevo.engine.ids import looks_like_id
 from relevo.engine.job import PRIORITY_MAX, State
 from relevo.errors import OptionError
 from relevo.text.durations import seconds
@@ -19,6 +20,19 @@ from relevo.text.durations import seconds
 AnyJob = Job[Any]
 RUNS_AGAIN = (State.DEAD, State.CANCELLED, State.EXPIRED)
 NOT_STARTED = (State.READY, State.SCHEDULED, State.WAITING)
+
+
+def chosen_job(value: str) -> AnyJob:
+    """The job that a checkbox stands for: `<id>:<queue>`."""
+    id, _, queue = value.partition(":")
+    if not (looks_like_id(id) and queue and app.engine.can_be_queue(queue)):
+        raise ValueError(value)
+    return Job(app.engine, id, queue)
+
+
+def about_job(job: AnyJob) -> dict[str, Any]:
+    """Where it is, for the audit trail."""
+    return {"queue": job.queue}
 
 
 class PriorityForm(forms.Form):
@@ -60,7 +74,8 @@ class TimeForm(forms.Form):
         return found
 
 
-def _retry(job: AnyJob, _: dict[str, Any]) -> str:
+def retry(job: AnyJob, _: dict[str, Any]) -> str:
+    """Run it again."""
     return "" if job.retry() else "only a dead, cancelled or expired job can run again"
 
 
@@ -68,7 +83,8 @@ def _cancel(job: AnyJob, _: dict[str, Any]) -> str:
     return "" if job.cancel() else "it has ended"
 
 
-def _discard(job: AnyJob, _: dict[str, Any]) -> str:
+def discard(job: AnyJob, _: dict[str, Any]) -> str:
+    """Remove its record, if it has ended."""
     state = job.state()
     if state is State.DEAD:
         return "" if app.dead.discard([job.id], queue=job.queue) else "it was discarded just now"
@@ -106,7 +122,7 @@ JOB_ACTIONS: tuple[Action[AnyJob], ...] = (
         done="retried",
         permission="retry",
         deed="job.retry",
-        perform=_retry,
+        perform=retry,
         fits=lambda info: info.state in RUNS_AGAIN,
     ),
     Action(
@@ -156,7 +172,7 @@ JOB_ACTIONS: tuple[Action[AnyJob], ...] = (
         done="discarded",
         permission="delete",
         deed="job.discard",
-        perform=_discard,
+        perform=discard,
         question="Their records are removed, with results and output. Only dead letters can be restored (10 minutes).",
         removes=True,
         fits=lambda info: info.state.has_ended,

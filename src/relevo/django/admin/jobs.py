@@ -9,18 +9,16 @@ from msgspec import Struct
 
 from relevo.django.admin.actions import ActionPage
 from relevo.django.admin.cleaning import clean_up_page
-from relevo.django.admin.job_actions import JOB_ACTIONS, AnyJob
+from relevo.django.admin.job_actions import JOB_ACTIONS, AnyJob, about_job, chosen_job
+from relevo.django.admin.job_page import job_page
 from relevo.django.admin.listing import PER_PAGE, Filter, Listing, asked, filter_of
 from relevo.django.admin.page import asking
 from relevo.django.site_app import app
-from relevo.engine.handle import Job, JobInfo
 from relevo.engine.ids import looks_like_id
 from relevo.engine.job import State
 from relevo.errors import UnknownJob
 from relevo.queues.searching import LOOKED_AT, ORDER, FoundJob, JobFilters, JobPage, searching
 from relevo.queues.store import QueueStats
-from relevo.text.masking import HIDDEN
-from relevo.web.shown import shown_job, shown_text
 
 FILTERS = ("state", "queue", "task", "tenant", "tag", "q")
 
@@ -40,6 +38,12 @@ class Row(Struct, frozen=True):
     def value(self) -> str:
         """What its checkbox stands for."""
         return f"{self.job.id}:{self.job.queue}"
+
+    @property
+    def took_ms(self) -> int | None:
+        """How long it ran."""
+        job = self.job
+        return job.ended_ms - job.started_ms if job.ended_ms and job.started_ms else None
 
     @property
     def title(self) -> str:
@@ -102,29 +106,7 @@ class JobAdmin(ActionPage[AnyJob]):
         if request.method == "POST":
             return self.act(request)
         job = app.job(object_id, queue=request.GET.get("queue") or None)
-        sees_all = self.may(request, "view_output")
-        info = shown_job(app, job.info(), all=sees_all)
-        return self.answer(
-            request,
-            "job",
-            title="Job",
-            subtitle=info.name or info.task or info.id,
-            job=info,
-            value=f"{info.id}:{info.queue}",
-            sees_all=sees_all,
-            logs=shown_text(app, job.logs()) if sees_all else HIDDEN,
-            parameters=_parameters(info),
-            took_ms=_took_ms(info),
-            actions=[action for action in self.allowed(request) if action.fits(info)],
-            workflow_url=self.reverse("workflow", info.workflow) if info.workflow else "",
-            relatives=[
-                (what, id, self.reverse("change", id))
-                for what, id in (("Took the place of", info.origin), ("Its place was taken by", info.replaced_by))
-                if id
-            ],
-            list_url=self.changelist_url(),
-            history_url=self.reverse("history", info.id),
-        )
+        return job_page(self, request, job)
 
     @asking
     def workflow_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -146,10 +128,7 @@ class JobAdmin(ActionPage[AnyJob]):
     # for actions
     def chosen(self, value: str) -> AnyJob:
         """`<id>:<queue>`."""
-        id, _, queue = value.partition(":")
-        if not (looks_like_id(id) and queue and app.engine.can_be_queue(queue)):
-            raise ValueError(value)
-        return Job(app.engine, id, queue)
+        return chosen_job(value)
 
     def id_of(self, one: AnyJob) -> str:
         """Its id."""
@@ -157,7 +136,7 @@ class JobAdmin(ActionPage[AnyJob]):
 
     def about(self, one: AnyJob) -> dict[str, Any]:
         """Its queue."""
-        return {"queue": one.queue}
+        return about_job(one)
 
 
 def _wanted(params: dict[str, str]) -> JobFilters:
@@ -203,7 +182,7 @@ def _filters(params: dict[str, str], page: JobPage) -> list[Filter]:
     return [
         filter_of("state", "state", params, by_state, states),
         filter_of("queue", "queue", params, (one.name for one in page.stats)),
-        filter_of("task", "task", params, [*(row.task for row in rows), *sorted(app.tasks)]),
+        filter_of("task", "task", params, (row.task for row in rows)),
         *(
             filter_of(name, name, params, values)
             for name, values in (
@@ -223,18 +202,3 @@ def _note(page: JobPage) -> str:
     if page.after and page.looked >= LOOKED_AT:
         return f"{page.looked:,} jobs were looked at; the next page looks on from there."
     return ""
-
-
-def _parameters(info: JobInfo) -> list[tuple[str, Any]] | None:
-    """Names and values of the arguments; of positional ones the name is that of the function, where it is known."""
-    if info.args is None and info.kwargs is None:
-        return None
-    task = app.engine.task_for(info.queue, info.task)
-    places = task.signature.places if task and not info.workflow else []
-    args = list(info.args or ())
-    names = [*places, *(f"#{n}" for n in range(len(places) + 1, len(args) + 1))]
-    return [*zip(names, args, strict=False), *(info.kwargs or {}).items()]
-
-
-def _took_ms(info: JobInfo) -> int | None:
-    return info.ended_ms - info.started_ms if info.ended_ms and info.started_ms else None

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -82,9 +83,21 @@ class RelevoAdmin(admin.ModelAdmin):
 
     def reverse(self, name: str, *args: str, **query: str) -> str:
         """The address of a page of this model."""
-        found = reverse(f"admin:{self._named(name)}", args=args, current_app=self.admin_site.name)
+        found = reverse(
+            f"admin:{self._named(name)}", args=[quote(one) for one in args], current_app=self.admin_site.name
+        )
         given = {key: value for key, value in query.items() if value}
         return f"{found}?{urlencode(given)}" if given else found
+
+    def job_url(self, id: str, queue: str) -> str:
+        """The address of the page of a job."""
+        found = reverse("admin:relevo_job_change", args=[quote(id)], current_app=self.admin_site.name)
+        return f"{found}?{urlencode({'queue': queue})}"
+
+    def jobs_url(self, queue: str, state: str = "") -> str:
+        """The address of the list of jobs of a queue."""
+        found = reverse("admin:relevo_job_changelist", current_app=self.admin_site.name)
+        return f"{found}?{urlencode({'queue': queue} | ({'state': state} if state else {}))}"
 
     def changelist_url(self) -> str:
         """The address of the list."""

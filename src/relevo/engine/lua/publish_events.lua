@@ -6,9 +6,13 @@ GIVES 1, or 0: the queue is not watched any more ]]
 -- @include store/now
 if redis.call('EXISTS', watching) == 0 then return 0 end
 for i = 2, #ARGV, 2 do
+  local has_it = {} -- a process may watch the job and all jobs
   for _, watchers in ipairs(redis.call('HMGET', watching, ARGV[i], '*')) do
     for till, channel in string.gmatch(watchers or '', '(%d+) (%S+)') do
-      if tonumber(till) > now then redis.pcall('PUBLISH', channel, mark .. ARGV[i + 1]) end
+      if tonumber(till) > now and not has_it[channel] then
+        has_it[channel] = true
+        redis.pcall('PUBLISH', channel, mark .. ARGV[i + 1])
+      end
     end
   end
 end

@@ -12,6 +12,7 @@ import ctypes
 import faulthandler
 import functools
 import importlib
+import inspect
 import io
 import logging
 import os
@@ -35,6 +36,7 @@ from relevo import settings
 from relevo.bus.actions import ActionSignature
 from relevo.checkpoints.keeping import Home, is_interruption
 from relevo.codec import Signature
+from relevo.dependencies.filling import Dependencies
 from relevo.engine import context
 from relevo.engine.client import Client
 from relevo.engine.context import JobContext
@@ -278,7 +280,8 @@ def _find(function: Function) -> _Found:
     if app is not None and app.engine.middleware:
         return _of_task(app.engine.function(found, trusted=True))
     signature = (ActionSignature if function.is_action else Signature)(found)
-    return _Found(found, signature, engine=app.engine if app is not None else None)
+    filled = Dependencies().filled(found, function.target, is_async=inspect.iscoroutinefunction(found))
+    return _Found(filled, signature, engine=app.engine if app is not None else None)
 
 
 def _of_task(task: Task[..., Any]) -> _Found:
