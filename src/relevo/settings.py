@@ -62,6 +62,8 @@ def _label(name: str, given: Any) -> str:
 
 def _queues(name: str, given: Any) -> tuple[str, ...]:
     found = _parts(given)
+    if isinstance(found, dict):
+        raise OptionError(f"{name}: a list of queues is needed; targets such as slo stand under [health_limits.mail].")
     if not isinstance(found, list | tuple):
         raise OptionError(f'{name}: a list of queues is needed, such as ["default", "mail:20"], found {given!r:.80}.')
     for queue in queues_with_slots(name, found):

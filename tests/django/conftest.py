@@ -45,17 +45,18 @@ def databases() -> Iterator[None]:
 @pytest.fixture
 def shop(server: Server) -> Iterator[SiteApp]:
     """The project's app on the test server, under a name of this test's own; it must leave nothing behind."""
-    yield from _site(server)
+    yield from site(server)
 
 
 @pytest.fixture
 def outbox(server: Server) -> Iterator[SiteApp]:
     """The same with its outbox on."""
-    yield from _site(server, outbox=True)
+    yield from site(server, outbox=True)
     assert not OutboxJob.objects.exists()
 
 
-def _site(server: Server, **settings: Any) -> Iterator[SiteApp]:
+def site(server: Server, **settings: Any) -> Iterator[SiteApp]:
+    """The project's app with these settings."""
     name = f"t{uuid4().hex[:12]}"
     with override_settings(RELEVO={"name": name, "env": "test", **PATIENT, **settings}, REDIS_URL=server.url):
         discover()

@@ -12,7 +12,7 @@ from relevo.engine.job_store import attach, cancel, look
 from relevo.engine.outbox import relay, take_outbox
 from relevo.engine.turn import Note, Settled, leave, note, renew, rest
 from relevo.errors import ServerRefused
-from relevo.health.status import judge
+from relevo.health.judging import judge
 from relevo.health.thresholds import Limits
 from relevo.health.vitals_store import keep_minute, vitals
 from relevo.limits.limit import limit_of

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,23 @@ def test_groups_are_shown_the_largest_first_and_retried(dead: Shell) -> None:
     group = found[0]["fingerprint"]
     assert dead("retry", "--all", "--error-group", group, "--yes").out == "retried 2 dead letters\n"
     assert dead.deeds() == [("dead.retry", 2, {"all": True, "error_group": group})]
+
+
+def test_dropped_letters_stand_below_the_groups_and_in_the_status(
+    dead: Shell, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what is there is taken for everything."""
+    small = Relevo(dead.app.name, url=server.url, env="test", dead_max=2)
+    bury(small, *["no stock"] * 5)
+    small.close()
+    monkeypatch.setenv("RELEVO_DEAD_MAX", "2")
+    text = "default: 3 older ones dropped, because it had more than 2 (dead_max)"
+    assert dead("error-groups").out.splitlines()[-2:] == ["2 dead letters of 1 kind", text]
+    seen = relevo("status", "--name", dead.app.name, url=server.url, RELEVO_DEAD_MAX="2").out
+    head, row = next((a.split(), b.split()) for a, b in pairwise(seen.splitlines()) if a.startswith("QUEUE"))
+    assert row[head.index("DROPPED")] == "3"
+    health = relevo("health", "--name", dead.app.name, url=server.url, RELEVO_DEAD_MAX="2")
+    assert "▶ default: 3 dead letters dropped beyond dead_max (2)" in health.out and health.code == 1
 
 
 def test_permanent_and_transient_letters_are_marked(dead: Shell) -> None:

@@ -121,6 +121,8 @@ def test_queue_of_a_service_is_no_app_where_the_environment_names_one(monkeypatc
         (f"workflow {ID} --watch", f"workflow show {ID} --watch"),
         (f"dead {ID}", f"dead show {ID}"),
         ("server start", "server start"),
+        ("queue cleanup", "queue show cleanup"),
+        ("job canel", "job canel"),
     ],
 )
 def test_action_that_is_left_out_is_list_or_show(short: str, whole: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import configparser
+import os
 import re
 import shutil
 import signal
@@ -390,8 +391,9 @@ def test_unit_of_the_http_api_is_hardened_and_has_time_to_stop() -> None:
     assert "Requires" not in parsed["Unit"]
 
 
-def test_unit_says_what_a_worker_needs() -> None:
-    parsed = unit()
+@pytest.mark.parametrize("name", ["relevo-worker.service", "ifdb-worker.service"])
+def test_unit_says_what_a_worker_needs(name: str) -> None:
+    parsed = unit(name)
     service = parsed["Service"]
     assert service["Type"] == "notify"
     assert int(service["WatchdogSec"]) > Settings().lease * 3  # what the supervisor itself calls healthy
@@ -406,8 +408,16 @@ def test_unit_says_what_a_worker_needs() -> None:
     assert "network-online.target" in parsed["Unit"]["After"]
 
 
+def test_unit_of_the_site_waits_for_its_database_and_runs_its_command() -> None:
+    parsed = unit("ifdb-worker.service")
+    assert {"redis-server.service", "postgresql.service"} <= {*parsed["Unit"]["After"].split()}
+    assert parsed["Service"]["ExecStart"].endswith("manage.py ifdbworker")
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
-@pytest.mark.parametrize("name", ["relevo-worker.service", "relevo-web.service"])
+@pytest.mark.parametrize(
+    "name", ["relevo-worker.service", "relevo-web.service", "ifdb-worker.service", "ifdb-check.service"]
+)
 def test_systemd_accepts_the_unit(tmp_path: Path, name: str) -> None:
     text = (DEPLOY / name).read_text()
     copy = tmp_path / name
@@ -437,3 +447,27 @@ def test_example_settings_are_read_and_show_true_defaults(tmp_path: Path) -> Non
     assert (found.pool, found.server_check, found.health_limits["mail"]["slo"]) == (4, "warn", 30)
     assert found.schedules["nightly"]["task"] == "shop.report"
     assert found.purge_ages["queues"]["mails"]["ready"]["classes"] == {"shop.newsletter": "12h"}
+
+
+@pytest.mark.parametrize(
+    ("units", "status", "code", "word"),
+    [
+        ("active", 0, 0, "OK"),
+        ("active", 1, 1, "WARNING"),
+        ("active", 2, 2, "CRITICAL"),
+        ("failed", 0, 2, "CRITICAL: ifdb-worker is failed"),
+    ],
+)
+def test_check_of_the_site_exits_with_what_it_found(
+    tmp_path: Path, units: str, status: int, code: int, word: str
+) -> None:
+    for name, body in {"systemctl": f"echo {units}", "python": f"echo report; exit {status}"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    variables = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "SITE": str(tmp_path),
+        "PYTHON": str(tmp_path / "python"),
+    }
+    done = subprocess.run([DEPLOY / "ifdb-check.sh"], env=variables, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.startswith(word)) == (code, True)

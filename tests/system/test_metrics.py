@@ -31,6 +31,7 @@ from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually, eventually
 from tests.process.harness import Site
 from tests.servers import Server, free_port
+from tests.system.test_docs import rows, section
 from tests.system.timed import HOUR, MINUTE, Times, noting
 from tests.working import drained, working
 
@@ -57,6 +58,50 @@ def scrape(app: Relevo) -> Scrape:
 
 
 # What is exported
+
+
+def matched(selector: str, placeholder: str) -> tuple[str, dict[str, str]]:
+    """A metric and the labels that it must have, of a selector in the documents."""
+    name, _, inside = selector.replace("<name>", placeholder).replace("\\|", "|").partition("{")
+    return name, dict(re.findall(r'(\w+)="([^"]+)"', inside))  # a label without a value is none
+
+
+def test_each_metric_of_vmpooler_is_a_series_of_such_an_app(app_factory: AppFactory, server: Server) -> None:
+    """The table of the page, read from what an app with pools and tasks exports."""
+    app = app_factory()
+    vms = app.pool("vms", states=("pending", "ready", "completed", "running"))
+
+    @app.task(name="clone", queue="clone", retries=0)
+    def clone() -> None:
+        raise RuntimeError("no template")
+
+    clone.enqueue()
+    drained(app)
+    for id, state in (("a", "pending"), ("b", "ready"), ("c", "ready"), ("d", "pending"), ("e", "ready")):
+        vms.add(id, state)
+    for id in "abc":
+        assert vms.fail(id, "unreachable")
+    vms.add("lost", "running")
+    lost = vms.keys.own("placed", "running")
+    server.command("RENAME", lost, b"set-aside-" + lost)
+    found = scrape(app)
+    table = rows(section("docs/metrics.md", "Names of VMPooler"))
+    assert len(table) == 12
+    for theirs, ours, *_ in table:
+        selectors = re.findall(r"(?:sum\()?(relevo_\w+(?:\{[^`]*\})?)", ours)
+        assert selectors, theirs
+        for selector in selectors:
+            name, labels = matched(selector, "clone" if "queue=" in selector else "pending")
+            assert found.has(name, **labels), f"{theirs}: {selector}"
+    assert found("relevo_pool_dead_letters_from", pool="vms", state="pending") == 1
+    assert found("relevo_pool_dead_letters_from", pool="vms", state="ready") == 2
+    assert found("relevo_pool_dead_letters", pool="vms") == 3
+    assert found("relevo_pool_orphans", pool="vms") == 1
+    assert found("relevo_dead_letters_dropped_total", kind="pool") == 0
+    assert app.health().orphans == 1
+    server.command("RENAME", b"set-aside-" + lost, lost)
+    for id, state in (("d", "pending"), ("e", "ready"), ("lost", "running")):
+        assert vms.remove(id, state)
 
 
 def test_sizes_ages_and_counters_of_a_queue_are_exported(app_factory: AppFactory) -> None:

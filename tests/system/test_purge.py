@@ -788,6 +788,30 @@ def test_metadata_of_an_entity_in_no_state_gets_an_end(app: Relevo, vms: Pool, t
     assert vms.add("vm-1")
 
 
+def test_metadata_on_no_list_is_found_and_gets_an_end(app: Relevo, vms: Pool, times: Times, server: Server) -> None:
+    """No list leads to it, so it is looked for among all keys."""
+    bare, dated = vms.keys.own("entity", "bare"), vms.keys.own("entity", "dated")
+    vms.add("kept", "running")
+    vms.add("dated", ip="10.0.0.7")
+    server.command("ZREM", vms.keys.own("placed", "pending"), "dated")
+    server.command("ZREM", vms.keys.key("states"), "pending")
+    server.command("ZREM", vms.keys.key("entities"), "dated")
+    server.command("HSET", bare, "ip", '"10.0.0.8"')
+    report = app.purge(dry_run=True)
+    assert report.count == 0 and sum(one.count for one in report.unknown) == 1
+    assert not server.command("HEXISTS", bare, "@since")
+    assert live(app).count == 0
+    times.move(DAY - MINUTE)
+    assert live(app).count == 0
+    times.move(MINUTE)
+    assert reasons(app.purge(dry_run=True)) == {"orphaned expired orphaned": 2}
+    assert reasons(live(app)) == {"orphaned expired orphaned": 2}
+    for key in (bare, dated):
+        assert 604_000 < server.command("TTL", key) <= 604_800
+    assert totals(app, vms.queue)["purged_orphaned"] == 2
+    assert live(app).count == 0
+
+
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_provider_is_asked_whether_an_entity_still_exists(app: Relevo, times: Times, how: str) -> None:
     """What is gone is not moved on to be destroyed."""

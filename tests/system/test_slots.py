@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from relevo import Relevo
+from relevo.bus.catalogue import catalogue, concerns
 from relevo.errors import OptionError, SettingsError
-from relevo.worker import Worker
+from relevo.worker import Worker, slots_duty
 from relevo.worker.capacity import AHEAD_MOST
+from relevo.worker.presence import Presence
+from relevo.worker.slots_duty import SlotsDuty
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
 from tests.working import drain, working
@@ -83,7 +89,8 @@ async def test_slow_events_do_not_silence_the_service(bus_factory: AppFactory, s
         def score(n: int) -> int:
             return n + 1
 
-    async with working(app):
+    async with working(app) as worker:
+        await aeventually(lambda: worker.is_registered)
         seller = shop.service("shop")
         for n in range(SLOW):
             await seller.apublish("sold", {"n": n})
@@ -178,3 +185,89 @@ async def test_a_burst_of_several_queues_ends(app: Relevo) -> None:
             await task.using(queue=queue).aenqueue_many([((number,), {}) for number in range(200)])
     worker = await drain(app, queues=["one:2", "two", "three"], concurrency=4, threads=3)
     assert worker.done == 1_200
+
+
+# slots that are all taken
+
+
+@contextmanager
+def warned(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
+    lines: list[str] = []
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="relevo.worker"):
+        yield lines
+    lines += [record.getMessage() for record in caplog.records if "slots are taken" in record.getMessage()]
+
+
+@pytest.mark.parametrize("queues", [["bulk"], ["bulk", "mail"]])
+async def test_slots_that_are_all_taken_are_logged_once_and_shown(
+    app_factory: AppFactory, slow: Slow, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
+    queues: list[str],
+) -> None:  # fmt: skip
+    app = app_factory(health_limits={"full_age": "1ms"})
+    task = app.task(name="step", result_ttl=0)(slow.on_the_loop)
+    most = 4 if len(queues) == 1 else 3
+    with warned(caplog) as lines:
+        async with working(app, queues=queues, concurrency=4) as worker:
+            await task.using(queue="bulk").aenqueue_many([(("bulk",), {})] * most)
+            await aeventually(lambda: slow.running["bulk"] == most)
+            duty = next(one for one in worker.duties if isinstance(one, SlotsDuty))
+            monkeypatch.setattr(slots_duty, "FULL_AFTER", 0.0)
+            for _ in range(3):
+                assert await duty.run_once() == {}, "no job waits"
+            await task.using(queue="bulk").aenqueue_many([(("bulk",), {})] * 7)
+            await aeventually(lambda: worker.capacity.in_hand == most)
+            for _ in range(3):
+                assert (await duty.run_once()).keys() == {"bulk"}
+            await Presence(worker).run_once()
+            found = await app.ahealth()
+            (reason,) = [one for one in found.reasons if one.measure == "slots"]
+            assert reason.text.startswith("bulk: no free slot on 1 worker for ")
+            assert ", 7 jobs due: more slots (-c, -Q) or workers" in reason.text
+            slow.released.set()
+            await aeventually(lambda: worker.done == most + 7)
+            assert await duty.run_once() == {}
+    mine = [
+        line for line in lines if line.startswith(f"bulk: all of its {most} slots are taken, no job has ended for ")
+    ]
+    assert len(mine) == 1
+    assert ("-Q bulk:N" in mine[0]) is (len(queues) > 1)
+
+
+async def test_services_show_that_no_slot_is_free(bus_factory: AppFactory, slow: Slow, monkeypatch: Any) -> None:
+    app, shop = bus_factory("games"), bus_factory("shop")
+
+    @app.service("games").on("shop.sold")
+    async def heard(n: int) -> None:
+        await slow.on_the_loop("events")
+
+    @app.service("games").action("score")
+    async def score(n: int) -> int:
+        return n
+
+    async with working(app, concurrency=4) as worker:
+        await aeventually(lambda: worker.is_registered)
+        for n in range(20):
+            await shop.service("shop").apublish("sold", {"n": n})
+        await aeventually(lambda: slow.running["events"] == 3)
+        monkeypatch.setattr(slots_duty, "FULL_AFTER", 0.0)
+        duty = next(one for one in worker.duties if isinstance(one, SlotsDuty))
+
+        async def is_full() -> bool:
+            return bool(await duty.run_once())
+
+        await aeventually(is_full)
+        for presence in worker.duties:
+            if presence.name in ("presence", "bus presence"):
+                presence.hurry()
+        queue = "games:notifications:shop.sold"
+
+        async def text() -> str | None:
+            found = concerns(await app.engine.arun(catalogue(app.engine)))
+            return next((one for one in found if one.startswith(f"queue {queue!r}: ")), None)
+
+        shown = await aeventually(text)
+        assert "messages wait, and no process has had a free slot for " in shown
+        slow.released.set()
+        await aeventually(lambda: not slow.running.total() and worker.done >= 20)
+    await shop.aclose()

@@ -209,6 +209,7 @@ CALLS: list[tuple[Call[Any], int]] = [
     (pools.revive_entity(KEYS, ID, "vm", "ready", 1, {"a": b"1"}), 2),
     (pools.find_unplaced(KEYS, 1, 0), 0),
     (pools.expire_entity(KEYS, "vm", pools.Only(1, 2), 1), 0),
+    (pools.expire_unlisted(KEYS, ["vm", "vm-2"], 1, 1, dry_run=True), 2),
 ]
 
 

@@ -6,7 +6,7 @@ services' code is not needed: the workers that serve an action store its descrip
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from relevo.bus.event_store import Lag, lag
 from relevo.bus.subscription_store import Subscription, subscriptions
 from relevo.engine.lists import bus_queues
 from relevo.engine.offers_store import Served, offers, present_at, served
-from relevo.engine.workers import WorkerInfo
+from relevo.engine.workers import WorkerInfo, full_since
 from relevo.queues import store
 from relevo.queues.store import QueueStats
 from relevo.store.plan import Ahead, Steps
@@ -187,22 +187,27 @@ def concerns(catalogue: Catalogue) -> list[str]:
     found = []
     for service in catalogue.services:
         for queue in service.queues:
-            found += _of_queue(queue, catalogue.now_ms)
+            found += _of_queue(queue, service.instances, catalogue.now_ms)
         if service.actions and not service.instances:
             found.append(f"service {service.label!r}: no live process serves it; its actions are known from before")
         for one in service.subscriptions:
-            found += _of_queue(one.queue, catalogue.now_ms)
+            found += _of_queue(one.queue, service.instances, catalogue.now_ms)
             found += _of_subscription(one, catalogue.now_ms)
     return found
 
 
-def _of_queue(queue: QueueInfo, now_ms: int) -> list[str]:
+def _of_queue(queue: QueueInfo, instances: Sequence[WorkerInfo], now_ms: int) -> list[str]:
     stats = queue.stats
     found = [f"queue {stats.name!r} is paused: its messages wait until it is resumed"] if stats.paused else []
     is_due = stats.ready or (stats.next_due_ms is not None and stats.next_due_ms <= now_ms)
     if is_due and not queue.instances:
         waiting = stats.ready + stats.scheduled
         found.append(f"queue {stats.name!r}: messages wait, {waiting:,} in all, and no live process serves it")
+    if stats.ready and (since_ms := full_since(instances, stats.name)):
+        full_for = spoken((now_ms - since_ms) // 1000)
+        found.append(
+            f"queue {stats.name!r}: {stats.ready:,} messages wait, and no process has had a free slot for {full_for}"
+        )
     return found
 
 

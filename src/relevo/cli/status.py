@@ -19,7 +19,7 @@ from relevo.engine import workers
 from relevo.engine.job import State
 from relevo.engine.lists import listed_queues
 from relevo.engine.pauses import Pause
-from relevo.engine.workers import WorkerInfo
+from relevo.engine.workers import WorkerInfo, full_since
 from relevo.errors import ConfigurationError, StoreError
 from relevo.queues import store as queues
 from relevo.queues.queue import JobRow, row_of
@@ -182,6 +182,9 @@ def _warnings(
             f"queue {queue.name!r}: no live worker knows task {task!r}, {plural(count, 'job')} waiting"
             for task, count in queue.unknown_tasks.items()
         ]
+        if queue.ready and (since_ms := full_since(living, queue.name)):
+            jobs, full_for = plural(queue.ready, "job"), spoken((now_ms - since_ms) // 1000)
+            warnings.append(f"queue {queue.name!r}: {jobs} ready and no free slot for {full_for}")
         if queue.idle_workers or any(queue.name in worker.queues for worker in living):
             continue
         overdue = queue.next_due_ms is not None and queue.next_due_ms <= now_ms
@@ -266,6 +269,11 @@ def _draw_queues(screen: Screen, queues: Sequence[QueueStats]) -> None:
         [q.name, q.ready, q.scheduled, q.waiting, q.running, q.done, q.dead, q.idle_workers, away(q.next_due_ms)]
         for q in queues
     ]
+    if any(queue.totals.get("dropped") for queue in queues):
+        at = head.index("dead") + 1
+        head.insert(at, "dropped")
+        for row, queue in zip(rows, queues, strict=True):
+            row.insert(at, queue.totals.get("dropped", 0))
     if any(queue.paused for queue in queues):  # an empty column would only take room, and a terminal may have little
         head.append("paused")
         for row, queue in zip(rows, queues, strict=True):

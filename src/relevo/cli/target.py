@@ -15,7 +15,9 @@ from relevo.errors import ConfigurationError, EmbeddedServerError, SettingsError
 from relevo.settings import data_directory
 from relevo.text.masking import masked_url
 
-_WHAT_TO_GIVE = "give -A module:app (or set RELEVO_APP), or --name NAME [--env ENV] [--url URL]"
+_WHAT_TO_GIVE = (
+    "give -A module:app, or module:app as the first word (or set RELEVO_APP), or --name NAME [--env ENV] [--url URL]"
+)
 
 
 def find(args: argparse.Namespace, *, unnamed: str | None = None) -> Relevo:

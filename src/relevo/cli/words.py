@@ -10,10 +10,13 @@ import argparse
 import os
 import re
 from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 #: A module and the app in it. Queues of services have names of this form, too.
 _APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+#: Commands about what has an id; the others are about names, which may resemble an action.
+_BY_ID = ("job", "workflow", "dead")
 #: Options that name an app.
 _NAMING = ("-A", "--app", "--name")
 
@@ -91,9 +94,16 @@ def app_last(arguments: list[str]) -> list[str]:
 def with_action(arguments: list[str], actions: Collection[str]) -> list[str]:
     """Write out the action of a command that was left out: `list`, or `show` where a name follows the command."""
     command, *rest = arguments
-    if "list" not in actions or rest[:1] in (["-h"], ["--help"]) or (rest and rest[0] in actions):
+    if "list" not in actions or rest[:1] in (["-h"], ["--help"]):
+        return arguments
+    if rest and (rest[0] in actions or _is_misspelt(rest[0], actions, by_id=command in _BY_ID)):
         return arguments
     return [command, "show" if _begin_with_name(rest) else "list", *rest]
+
+
+def _is_misspelt(word: str, actions: Collection[str], *, by_id: bool) -> bool:
+    """Whether this is a misspelt action rather than the name of something; an id resembles none."""
+    return bool(get_close_matches(word, actions, n=1, cutoff=0.6 if by_id else 0.8))
 
 
 def _begin_with_name(rest: Sequence[str]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import msgspec
@@ -32,6 +32,8 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     done: int = 0
     failed: int = 0
     version: str = ""
+    #: Queues for which it has no free slot although jobs wait -> since when.
+    full: dict[str, int] = {}
     #: How many tasks and handlers it knows. None: any function of the allowed modules, or an older version.
     tasks: int | None = None
 
@@ -42,6 +44,13 @@ def read_worker(text: bytes) -> WorkerInfo | None:
         return msgspec.json.decode(text, type=WorkerInfo)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def full_since(workers: Iterable[WorkerInfo], queue: str) -> int | None:
+    """Since when no worker that serves a queue has a free slot for it; None: one has, or none serves it."""
+    serving = [one.full.get(queue) for one in workers if queue in one.queues]
+    full = [since for since in serving if since is not None]
+    return max(full) if full and len(full) == len(serving) else None
 
 
 def present(keys: AppKeys, info: WorkerInfo) -> Call[int]:

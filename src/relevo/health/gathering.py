@@ -15,8 +15,9 @@ import msgspec
 
 from relevo.engine.leader import take_turn
 from relevo.engine.lists import job_queues, listed_pools
-from relevo.engine.workers import roll
+from relevo.engine.workers import full_since, roll
 from relevo.errors import ServerRefused, StoreError
+from relevo.health.judging import judge, judge_evictions, judge_memory, judge_pool, judge_tasks, judge_workers
 from relevo.health.pool_vitals import pool_vitals
 from relevo.health.status import (
     Health,
@@ -25,12 +26,6 @@ from relevo.health.status import (
     Reason,
     Status,
     changed,
-    judge,
-    judge_evictions,
-    judge_memory,
-    judge_pool,
-    judge_tasks,
-    judge_workers,
     measures,
     stale,
     worst,
@@ -132,7 +127,14 @@ def _looking(engine: Engine, kept: Health | None) -> Steps[Health]:
     for look in looks:
         limits = limits_of(table, look.name)
         workers = sum(look.name in one.queues for one in alive)
-        reasons = judge(look, limits, workers=workers, before=before.get(look.name))
+        reasons = judge(
+            look,
+            limits,
+            workers=workers,
+            before=before.get(look.name),
+            dead_max=engine.settings.dead_max,
+            full_ms=now_ms - (full_since(alive, look.name) or now_ms),
+        )
         status = worst(reason.status for reason in reasons)
         queues.append(
             QueueHealth(name=look.name, status=status, reasons=reasons, workers=workers, slo=limits.slo, vitals=look)
@@ -157,7 +159,7 @@ def _looking(engine: Engine, kept: Health | None) -> Steps[Health]:
         workers=len(alive),
         lost_workers=tuple(lost),
         paused=tuple(one.name for one in looks if one.paused),
-        orphans=sum(one.totals.get("orphans", 0) for one in looks),
+        orphans=sum(one.totals.get("orphans", 0) for one in looks) + sum(one.vitals.orphans for one in pools),
         pools=tuple(pools),
     )
 
@@ -183,7 +185,10 @@ def judged_pools(engine: Engine, before: Mapping[str, Mapping[str, Status]]) -> 
     looks: list[PoolVitals] = yield Ahead(
         pool_vitals(pool.keys, pool.name, pool.queue, stuck_ms=limits[pool.queue].stuck_ms) for pool in found
     )
-    judged = [(look, judge_pool(look, limits[look.queue], before=before.get(look.queue))) for look in looks]
+    dead_max = engine.settings.dead_max
+    judged = [
+        (look, judge_pool(look, limits[look.queue], before=before.get(look.queue), dead_max=dead_max)) for look in looks
+    ]
     return [PoolHealth(look.name, worst(one.status for one in why), why, look) for look, why in judged]
 
 

@@ -12,19 +12,24 @@ from msgspec import Struct
 
 from relevo.errors import OptionError
 from relevo.text.durations import LONGEST, seconds, spoken
-from relevo.text.names import queue_address
+from relevo.text.names import is_pool_name, queue_address
 from relevo.text.nearest import did_you_mean
 
 
 class Limits(Struct, frozen=True, kw_only=True):
     """Health limits of a queue. Durations are seconds."""
 
-    # Ready jobs that do not run yet. How many are too many depends on the queue; a target (`slo`) says more.
-    ready_max: int = 500
-    ready_critical: int = 1_000
-    # Jobs that wait for other jobs, or are parked by a limit, a pause or a breaker.
-    waiting_max: int = 100
-    waiting_critical: int = 200
+    # Ready jobs that do not run yet. Not judged by default: thousands that are done in seconds are ordinary load, and
+    # `slo`, `clear_warning` and ages say more. The second is twice the first if only that is set.
+    ready_max: int = 0
+    ready_critical: int = 0
+    # Jobs that wait for other jobs, or are parked by a limit, a pause or a breaker; as above.
+    waiting_max: int = 0
+    waiting_critical: int = 0
+    # Seconds until the ready jobs are done at the present rate, once the first has waited for five minutes: a backlog
+    # of hours needs more workers, one of a day can hardly be meant.
+    clear_warning: float = 3_600.0
+    clear_critical: float = 86_400.0
     # Dead letters: a few are normal, a hundred need attention.
     dead_warning: int = 100
     dead_critical: int = 1_000
@@ -38,6 +43,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     slo: float = 0.0
     # 0: four times the target.
     slo_critical: float = 0.0
+    # The same for tasks, by name, in whichever queue they are; unhealthy at four times the target.
+    task_slo: dict[str, float] = {}
+    # Jobs are due and all slots for the queue are taken by jobs that have not ended for so long.
+    full_age: float = 60.0
     # Jobs are due and no worker serves the queue: degraded at once, unhealthy after this time, which is more than a
     # restart takes.
     unserved_age: float = 60.0
@@ -58,15 +67,20 @@ class Limits(Struct, frozen=True, kw_only=True):
         return round((self.waiting_age or LONGEST) * 1000)
 
 
-_DURATIONS = {"stuck_age", "waiting_age", "slo", "slo_critical", "unserved_age"}
+#: What differs for pools: entities in stock cost money, and many that are pending mean that none is made.
+OF_POOLS = {"ready_max": 500, "waiting_max": 100}
+_DURATIONS = {
+    "stuck_age", "waiting_age", "slo", "slo_critical", "unserved_age", "clear_warning", "clear_critical", "full_age",
+}  # fmt: skip
 #: Limits of the app, not of one queue.
-_OF_THE_APP = {"lost_workers", "memory_warning", "memory_critical"}
+_OF_THE_APP = {"lost_workers", "memory_warning", "memory_critical", "task_slo"}
 #: Lower and upper limit.
 _PAIRS = (
     ("ready_max", "ready_critical"),
     ("waiting_max", "waiting_critical"),
     ("dead_warning", "dead_critical"),
     ("stuck_warning", "stuck_critical"),
+    ("clear_warning", "clear_critical"),
     ("slo", "slo_critical"),
     ("memory_warning", "memory_critical"),
 )
@@ -84,9 +98,13 @@ ELSEWHERE = {
 
 
 def limits_of(table: Mapping[str, Any], queue: str) -> Limits:
-    """The limits of a queue: its own table, else those for all queues, else the defaults."""
+    """The limits of a queue or a pool: its own table, else those for all, else the defaults."""
     common = {name: value for name, value in table.items() if name in NAMES}
-    return Limits(**{**common, **table.get(queue, {})})
+    found = {**(OF_POOLS if is_pool_name(queue) else {}), **common, **table.get(queue, {})}
+    for lower, upper in (("ready_max", "ready_critical"), ("waiting_max", "waiting_critical")):
+        if lower in found:
+            found.setdefault(upper, found[lower] * 2)
+    return Limits(**found)
 
 
 def read_limits(what: str, given: Any) -> dict[str, Any]:
@@ -121,11 +139,21 @@ def _read(where: str, name: Any, given: Any, *, of_a_queue: bool = False) -> Any
         raise OptionError(f"{where}: unknown limit {name!r}{hint}")
     if of_a_queue and name in _OF_THE_APP:
         raise OptionError(f"{where}.{name}: that is for the whole app; write it under [{where.partition('.')[0]}].")
+    if name == "task_slo":
+        return _task_slo(f"{where}.{name}", given)
     if name in _DURATIONS:
         return seconds(given, what=f"{where}.{name}")
     if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= 2**53:
         raise OptionError(f"{where}.{name}: a whole number is needed, 0 for no limit, found {given!r:.80}.")
     return given
+
+
+def _task_slo(where: str, given: Any) -> dict[str, float]:
+    if not isinstance(given, dict):
+        raise OptionError(
+            f'{where}: a target for each task is needed, such as "shop.mail" = "30s", found {given!r:.80}.'
+        )
+    return {str(task): seconds(target, what=f"{where}.{task}") for task, target in given.items()}
 
 
 def _check_order(where: str, limits: Limits) -> None:

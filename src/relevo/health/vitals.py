@@ -24,7 +24,7 @@ SHORTEST_MS = 5_000
 #: States in which entities are in stock or in use.
 AT_REST = ("ready", "running")
 #: Counters that are sampled every minute, in the order in which samples hold them.
-COUNTED = ("enqueued", "done", "retry", "dead", "cancelled", "expired", "lost", "revived")
+COUNTED = ("enqueued", "done", "retry", "dead", "cancelled", "expired", "lost", "revived", "dropped")
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -71,6 +71,10 @@ class PoolVitals(Struct, frozen=True, kw_only=True):
     states: dict[str, StateVitals]
     dead: int = 0
     dead_recently: int = 0
+    #: Dead letters by the state that their entities came from; estimated from a sample if there are more than that.
+    dead_from: dict[str, int] = {}
+    #: Entities that are in no state.
+    orphans: int = 0
     #: Totals since the counters began.
     totals: dict[str, int] = {}
 
@@ -92,6 +96,8 @@ class TaskLoad(Struct, frozen=True):
     #: Ready, scheduled, or waiting for others.
     waiting: int = 0
     exact: bool = True
+    #: Age of the oldest ready job of it among those that were read; None: there is none, or its age is unknown.
+    oldest_age_ms: int | None = None
 
 
 class Rates(Struct, frozen=True, kw_only=True):
@@ -143,6 +149,8 @@ class Vitals(Struct, frozen=True, kw_only=True):
     parked: int = 0
     #: Dead letters of the last 15 minutes that still exist.
     dead_recently: int = 0
+    #: Dead letters of the last hour that were dropped because there were more than `dead_max`.
+    dropped_recently: int = 0
     tasks: tuple[TaskLoad, ...] = ()
     #: By window, 1m, 5m and 15m; None: no sample is old enough.
     rates: dict[str, Rates | None] = {}
@@ -222,8 +230,11 @@ def scheduled(size: int, sample: Sequence[Entry], heads: Sequence[Entry], now_ms
     return StateVitals(size, max(*ages, *first), round(sum(ages) / len(ages)), stuck, exact=len(ages) >= size)
 
 
-def loads(active: tuple[int, Sequence[Entry]], *waiting: tuple[int, Sequence[Entry]]) -> tuple[TaskLoad, ...]:
+def loads(
+    active: tuple[int, Sequence[Entry]], *waiting: tuple[int, Sequence[Entry]], oldest: Mapping[str, int] | None = None
+) -> tuple[TaskLoad, ...]:
     """The load of each task from samples given as (size, sample): tasks with most jobs first."""
+    oldest = oldest or {}
     running, is_exact = _shares(*active)
     counts: Counter[str] = Counter()
     for size, sample in waiting:
@@ -231,7 +242,22 @@ def loads(active: tuple[int, Sequence[Entry]], *waiting: tuple[int, Sequence[Ent
         counts += found
         is_exact = is_exact and exact
     names = sorted({*running, *counts}, key=lambda name: (-running[name] - counts[name], name))
-    return tuple(TaskLoad(name, running[name], counts[name], is_exact) for name in names)
+    return tuple(TaskLoad(name, running[name], counts[name], is_exact, oldest.get(name)) for name in names)
+
+
+def oldest_by_task(entries: Iterable[Entry], now_ms: int) -> dict[str, int]:
+    """Task -> age of the oldest of these jobs; those of which only a bound is known are left out."""
+    found: dict[str, int] = {}
+    for one in entries:
+        if one.task and one.made_ms and not one.is_late:
+            found[one.task] = max(found.get(one.task, 0), _age(one.since_ms, now_ms))
+    return found
+
+
+def grown(samples: Iterable[Sample], now: Sample, name: str) -> int:
+    """By how much a counter grew since the oldest sample that has it."""
+    earlier = sorted((one for one in samples if name in one.totals), key=lambda one: one.at_ms)
+    return _grown(earlier[0].totals[name], now.totals.get(name, 0)) if earlier else 0
 
 
 def _shares(size: int, sample: Sequence[Entry]) -> tuple[Counter[str], bool]:

@@ -65,8 +65,8 @@ def _read(name: str, stuck_ms: int, reply: list[Any]) -> Vitals:
     counters = {_text(totals[i]): _number(totals[i + 1]) for i in range(0, len(totals), 2)}
     active = size["running"], running
     queued = ((size["ready"], ready), (size["scheduled"], scheduled), (size["waiting"], waiting))
-    samples = _samples(minutes[1::2])
-    rates = numbers.rates(samples, Sample(now, counters))
+    samples, present = _samples(minutes[1::2]), Sample(now, counters)
+    rates = numbers.rates(samples, present)
     return Vitals(
         name=name,
         now_ms=now,
@@ -79,7 +79,8 @@ def _read(name: str, stuck_ms: int, reply: list[Any]) -> Vitals:
         breakers=_breakers(name, breakers),
         parked=round(size["waiting"] * parked / len(waiting)) if waiting else 0,
         dead_recently=dead_recently,
-        tasks=numbers.loads(active, *queued),
+        dropped_recently=numbers.grown(samples, present, "dropped"),
+        tasks=numbers.loads(active, *queued, oldest=numbers.oldest_by_task((*ready, *heads), now)),
         rates=rates,
         stuck=sum(one.stuck for one in states.values()),
         minute_kept=any(one.at_ms // 60_000 == now // 60_000 for one in samples),
@@ -135,8 +136,9 @@ def _samples(texts: Sequence[bytes]) -> list[Sample]:
     found = []
     for text in texts:
         at, *counts = text.split() or [b""]
-        if at.isdigit() and len(counts) == len(COUNTED):  # else another program wrote it
-            found.append(Sample(int(at), dict(zip(COUNTED, map(_number, counts), strict=True))))
+        # Else another program wrote it. An earlier release did not count the last of them.
+        if at.isdigit() and len(COUNTED) - 1 <= len(counts) <= len(COUNTED):
+            found.append(Sample(int(at), dict(zip(COUNTED, map(_number, counts), strict=False))))
     return found
 
 

@@ -132,6 +132,12 @@ CATALOGUE: dict[str, tuple[Kind, tuple[str, ...], str]] = {
         ("app", "pool"),
         "Entities kept as dead letters.",
     ),
+    "relevo_pool_dead_letters_from": (
+        "gauge",
+        ("app", "pool", "state"),
+        "Dead letters by the state that their entities were in; estimated if there are more than 256.",
+    ),
+    "relevo_pool_orphans": ("gauge", ("app", "pool"), "Entities that are in no state of their pool."),
     "relevo_pool_health_status": ("gauge", ("app", "pool"), "0 healthy, 1 degraded, 2 unhealthy, for each pool."),
     "relevo_workers": ("gauge", ("app",), "Live workers."),
     "relevo_workers_lost": (
@@ -283,8 +289,13 @@ def _pools(found: _Gathered, seen: Snapshot) -> None:
             found.add("relevo_pool_oldest_seconds", (one.oldest_age_ms or 0) / 1000, **of_pool, state=state)
             found.add("relevo_pool_stuck_entities", one.stuck, **of_pool, state=state)
         found.add("relevo_pool_dead_letters", pool.vitals.dead, **of_pool)
+        for state, count in {**dict.fromkeys(pool.vitals.states, 0), **pool.vitals.dead_from}.items():
+            found.add("relevo_pool_dead_letters_from", count, **of_pool, state=state)
+        found.add("relevo_pool_orphans", pool.vitals.orphans, **of_pool)
         found.add("relevo_pool_health_status", pool.status.number, **of_pool)
-        _purged(found, pool.vitals.totals, POOL_RULES, {"app": seen.app, "queue": pool.vitals.queue, "kind": "pool"})
+        as_queue = {"app": seen.app, "queue": pool.vitals.queue, "kind": "pool"}
+        found.add("relevo_dead_letters_dropped_total", pool.vitals.totals.get("dropped", 0), **as_queue)
+        _purged(found, pool.vitals.totals, POOL_RULES, as_queue)
 
 
 def _workers(found: _Gathered, seen: Snapshot) -> None:

@@ -5,6 +5,7 @@ A pool is addressed like a queue, so that all its keys share a slot and its dead
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ MOST_STATES = 100
 MOST_FIELDS = 100
 #: Entities that are looked at in one step of the orphan check.
 PART = 500
+#: Keys of the server that are looked at in one step of the search for unlisted metadata: half a millisecond.
+SCANNED = 1_000
 
 
 class Entity(Struct, frozen=True, kw_only=True):
@@ -243,6 +246,41 @@ def expire_entity(pool: QueueKeys, id: str, only: Only, data_ms: int) -> Call[bo
     """Let the metadata of an entity in no state expire: whether it is still in none."""
     script = pool.script("pools/expire_entity")
     return Call([KEEP_MS, id, only.since_ms, only.older_ms, data_ms], bool, script, pool.of(script))
+
+
+class Unlisted(Struct, frozen=True):
+    """Metadata of an entity that is on no list."""
+
+    stray: Stray
+    is_old: bool
+
+
+def scan_metadata(pool: QueueKeys, cursor: str) -> Call[tuple[str, list[str]]]:
+    """A part of all keys of the pool's server: where to go on ("0": nowhere), and entities with metadata."""
+    prefix = pool.own("entity", "")
+    pattern = re.sub(rb"([\[\]?*\\])", rb"\\\1", prefix) + b"*"
+
+    def decode(reply: list[Any]) -> tuple[str, list[str]]:
+        return reply[0].decode(), [key[len(prefix) :].decode(errors="surrogateescape") for key in reply[1]]
+
+    return Call([b"SCAN", cursor, b"MATCH", pattern, b"COUNT", SCANNED], decode, keys=(pool.key("entities"),))
+
+
+def expire_unlisted(
+    pool: QueueKeys, ids: Sequence[str], older_ms: int, data_ms: int, *, dry_run: bool
+) -> Call[list[Unlisted]]:
+    """Those of these entities that are on no list of the pool; the metadata of those that are old expires."""
+    script = pool.script("pools/expire_unlisted")
+
+    def decode(reply: list[Any]) -> list[Unlisted]:
+        rows = zip(*(reply[n::4] for n in range(4)), strict=True)
+        return [
+            Unlisted(Stray(id.decode(errors="replace"), int(since), size), bool(is_old))
+            for id, since, size, is_old in rows
+        ]
+
+    args: list[Argument] = [KEEP_MS, older_ms, data_ms, int(not dry_run)]
+    return Call([*args, *(id.encode(errors="surrogateescape") for id in ids)], decode, script, pool.of(script))
 
 
 class Body(Struct, frozen=True):

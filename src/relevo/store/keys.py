@@ -227,7 +227,7 @@ QUEUE_KEYS = {
     "walk": Key(
         "string",
         "where the last purge stopped among the ready jobs; `walk:strays`: where its search for orphans stopped; "
-        "`walk:held`: what it found paused, and when",
+        "`walk:held`: what it found paused, and when; of a pool `walk:unlisted`: where its search of all keys stopped",
         "a day, `walk:held` 30 days, renewed by purges",
     ),
     # of a pool, which is addressed as a queue: `{prefix:env:app:actions:pool:name}`

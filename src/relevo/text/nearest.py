@@ -11,6 +11,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     >>> "unknown option 'leese'" + did_you_mean("leese", ["lease", "grace"])
     "unknown option 'leese', did you mean 'lease'?"
+
+    A name without the modules before it is near, too:
+
+    >>> did_you_mean("charge", ["shop.billing.invoices.charge", "shop.mail"])
+    ", did you mean 'shop.billing.invoices.charge'?"
     """
-    near = get_close_matches(name, sorted(known), n=1)
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1) or [one for one in names if one.endswith(f".{name}")]
     return f", did you mean {near[0]!r}?" if near else ""

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Any
 
+from relevo.errors import ServerRefused
 from relevo.pools import store
 from relevo.pools.pool import Pool
 from relevo.pools.store import Entity, Only, Reason
 from relevo.store.plan import Call
 from relevo.text.durations import spoken
+from relevo.upkeep import store as upkeep
 from relevo.upkeep.asking import HookCalls
 from relevo.upkeep.rules import CLASS_FIELD, Rule, Verdict, judge
 from relevo.upkeep.run import MOST, Entry, Part, Run
 
 #: Entities of one step.
 ENTITIES = 50
+#: Steps of one run in the search for unlisted metadata, so that a large server is searched over several runs.
+SCANS = 100
 
 
 def purging_entities(run: Run, pool: Pool) -> Part:
@@ -30,8 +35,12 @@ def purging_entities(run: Run, pool: Pool) -> Part:
         if rule is not None and rule.earliest_ms is not None and state != "orphaned":
             yield from _state(run, pool, state, rules, calls)
     limit_ms = rules["orphaned"].age_ms
-    if census.astray > 0 and limit_ms is not None:
+    if limit_ms is None:
+        return
+    if census.astray > 0:
         yield from _orphans(run, pool, limit_ms)
+    with suppress(ServerRefused):  # a user of the server that may not SCAN
+        yield from _unlisted(run, pool, limit_ms)
 
 
 def _state(run: Run, pool: Pool, state: str, rules: dict[str, Rule], calls: HookCalls) -> Part:
@@ -112,3 +121,23 @@ def _orphans(run: Run, pool: Pool, limit_ms: int) -> Part:
         if looked < store.PART:
             return
     run.note_unfinished(pool.name)
+
+
+def _unlisted(run: Run, pool: Pool, limit_ms: int) -> Part:
+    """Metadata that is on no list: no list names it, so a part of all keys is looked at in each run."""
+    cursor: str = yield upkeep.unlisted_cursor(pool.keys)
+    for _ in range(SCANS):
+        cursor, ids = yield store.scan_metadata(pool.keys, cursor)
+        found: list[store.Unlisted] = []
+        if ids:
+            found = yield store.expire_unlisted(pool.keys, ids, limit_ms, pool.data_ms, dry_run=run.dry_run)
+        for one in found:
+            if one.is_old:
+                verdict = Verdict("expired", "orphaned", one.stray.since_ms, limit_ms)
+                run.note("pool", pool.name, Entry(one.stray.id, "orphaned", verdict, one.stray.bytes))
+            else:
+                run.note_unknown("pool", pool.name, "orphaned", int(not one.stray.since_ms))
+        if cursor == "0":
+            break
+    if not run.dry_run:
+        yield upkeep.remember_unlisted_cursor(pool.keys, cursor)

@@ -231,3 +231,13 @@ def orphan_position(queue: QueueKeys) -> Call[Position]:
 def remember_orphan_position(queue: QueueKeys, place: Position | None) -> Call[Any]:
     """The next purge begins there."""
     return remember(queue, queue.own("walk", "strays"), f"{place.key} {place.cursor}" if place else "")
+
+
+def unlisted_cursor(pool: QueueKeys) -> Call[str]:
+    """Where among all keys the last purge of a pool stopped."""
+    return Call([b"GET", pool.own("walk", "unlisted")], lambda text: (text or b"0").decode())
+
+
+def remember_unlisted_cursor(pool: QueueKeys, cursor: str) -> Call[Any]:
+    """The next purge begins there."""
+    return remember(pool, pool.own("walk", "unlisted"), "" if cursor == "0" else cursor)

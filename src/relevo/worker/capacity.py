@@ -65,6 +65,10 @@ class Capacity:
         """How many slots its queue may have."""
         return self._slots
 
+    def ended(self, consumer: Consumer) -> int:  # noqa: ARG002  # as above
+        """How many jobs of its queue have ended."""
+        return self._runner.done + self._runner.failed
+
     def reserve(self, consumer: Consumer, n: int) -> None:  # noqa: ARG002  # as above
         """Room that a turn under way will fill (or, negative, has filled or left to others)."""
         self._reserved += n
@@ -108,6 +112,10 @@ class DividedCapacity(Capacity):
     def most(self, consumer: Consumer) -> int:
         """How many slots its queue may have."""
         return self._division.most(consumer.number)
+
+    def ended(self, consumer: Consumer) -> int:
+        """How many jobs of its queue have ended."""
+        return self._count.ended[consumer.number]
 
     def reserve(self, consumer: Consumer, n: int) -> None:
         """Room that a turn under way will fill (or, negative, has filled or left to others)."""

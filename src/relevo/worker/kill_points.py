@@ -27,6 +27,12 @@ Point = Literal[
     "outbox_pushed",
     "outbox_deleted",
     "outbox_committed",
+    "rows_locked",
+    "rows_pushed",
+    "rows_marked",
+    "rows_committed",
+    "jobs_written",
+    "jobs_removed",
 ]
 
 _NAME, _, _COUNT = os.environ.get("RELEVO_FAULT", "").partition(":")

@@ -31,6 +31,7 @@ from relevo.version import __version__
 from relevo.worker import capture
 from relevo.worker import kill_points as faults
 from relevo.worker.bell import Bell
+from relevo.worker.blocked_waits import BlockedWaits
 from relevo.worker.capacity import Capacity, DividedCapacity
 from relevo.worker.consumer import Consumer
 from relevo.worker.divided_runner import DividedRunner
@@ -44,6 +45,7 @@ from relevo.worker.missing_tasks import MissingTasks
 from relevo.worker.presence import Presence, Registration
 from relevo.worker.runner import Runner, Sizes
 from relevo.worker.server_clock import StepLog
+from relevo.worker.slots_duty import SlotsDuty
 from relevo.worker.time_limits import NotesDuty, TimeLimits
 from relevo.worker.timings import TimingsDuty
 
@@ -103,6 +105,8 @@ class Worker:
         #: stopped because it should start anew: too many jobs, too much memory, threads that hang
         self.wants_recycling = False
         self._given_up: ConfigurationError | None = None
+        #: queues that have no free slot although jobs wait -> since when, by the server's clock
+        self.full: dict[str, int] = {}
         #: settlements that came too late
         self.refused = 0
         self._max_jobs = None if max_jobs is None else _positive("max_jobs", max_jobs)
@@ -223,7 +227,8 @@ class Worker:
         self._bells = self._make_bells(driver)
         # The first ones make the worker known; they are closed last.
         self.duties = [Registration(self), Presence(self), time_limits]
-        self.duties += [NotesDuty(runner, self.consumers), TimingsDuty(self.consumers, driver), *self._added]
+        self.duties += [NotesDuty(runner, self.consumers), TimingsDuty(self.consumers, driver), SlotsDuty(self)]
+        self.duties += [BlockedWaits(self), *self._added]
         for give in engine.duties:
             self.duties += give(self)
         return LeaseRenewer(engine, runner, self.consumers, time_limits)
@@ -304,6 +309,7 @@ class Worker:
             done=self.done,
             failed=self.failed,
             version=__version__,
+            full=self.full,
             tasks=self._known,
         )
 

@@ -12,6 +12,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from relevo.django.site_app import SiteApp
+from tests.django.admin.browser import live_site
 
 Login = Callable[..., Client]
 
@@ -51,3 +52,10 @@ def login(shop: SiteApp, users: Callable[..., User]) -> Login:
 def client(login: Login) -> Client:
     """One who may do everything."""
     return login(all=True)
+
+
+@pytest.fixture
+def site(shop: SiteApp) -> Iterator[str]:
+    """The address of the project's site, served by this process."""
+    with live_site() as address:
+        yield address

@@ -11,7 +11,7 @@ HAS_TASKS = importlib.util.find_spec("django.tasks") is not None
 SECRET_KEY = "for tests only"
 USE_TZ = True
 DEBUG = False
-ALLOWED_HOSTS = ["testserver"]
+ALLOWED_HOSTS = ["testserver", "127.0.0.1"]
 ROOT_URLCONF = "tests.django.project.urls"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = [
@@ -25,6 +25,7 @@ INSTALLED_APPS = [
     "relevo.django.outbox",
     "tests.django.shop",
     "tests.django.mails",
+    "tests.django.oldqueue",
     *([] if HAS_TASKS else ["django_tasks"]),
 ]
 MIDDLEWARE = [

@@ -50,8 +50,8 @@ def add(subparsers: Subparsers) -> None:
         its queues, instances and subscriptions. No app needs to be named: all apps share the bus.
 
         Exit code 0: fine. 1: messages wait and no process serves them, a queue is paused, a service has no process
-        left, a subscription is full or about to be removed, or there is no such service. 2: the server cannot be
-        reached.
+        left or no free slot, a subscription is full or about to be removed, or there is no such service. 2: the
+        server cannot be reached.
         """,
         examples="""
         relevo services

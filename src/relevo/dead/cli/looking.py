@@ -13,8 +13,12 @@ from relevo.cli.screen import Screen, away, plural, tell_more
 from relevo.dead.cli.filters import filters_of, refuse_unknown_filters
 from relevo.dead.paging import DeadRow, paging
 from relevo.engine.cli_view import describe
+from relevo.engine.engine import Engine
 from relevo.engine.job import State
+from relevo.engine.lists import listed_queues
 from relevo.errors import UnknownJob
+from relevo.queues.store import QueueStats, count
+from relevo.store.plan import Ahead, Steps
 from relevo.text.names import is_pool_name
 from relevo.web.shown import shown_job
 
@@ -89,9 +93,25 @@ def error_groups(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
         )
         tell_more(next_of(found, args))
         screen.line(f"\n{plural(sum(one.count for one in found), 'dead letter')} of {plural(len(found), 'kind')}")
+        _draw_dropped(screen, app, args.queue)
     else:
         screen.line("no dead letters")
     return Exit.OK if found else target.code_of_nothing(app)
+
+
+def _draw_dropped(screen: Screen, app: Relevo, queue: str | None) -> None:
+    """What is not among them any more."""
+    for one in app.engine.run(_counted(app.engine, queue)):
+        if dropped := one.totals.get("dropped"):
+            most = app.settings.dead_max
+            text = f"{one.name}: {plural(dropped, 'older one')} dropped, because it had more than {most:,} (dead_max)"
+            screen.line(text, "yellow")
+
+
+def _counted(engine: Engine, queue: str | None) -> Steps[list[QueueStats]]:
+    names = yield from listed_queues(engine, queue)
+    stats: list[QueueStats] = yield Ahead(count(engine.keys_of(name), name) for name in names)
+    return stats
 
 
 def _some(names: tuple[str, ...]) -> str:

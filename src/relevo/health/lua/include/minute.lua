@@ -1,5 +1,5 @@
 -- The counters at the first call of every minute, for an hour: rates are differences, and counting itself costs nothing extra.
-local COUNTED = { 'enqueued', 'done', 'retry', 'dead', 'cancelled', 'expired', 'lost', 'revived' } -- as in health/vitals.py
+local COUNTED = { 'enqueued', 'done', 'retry', 'dead', 'cancelled', 'expired', 'lost', 'revived', 'dropped' } -- as in health/vitals.py
 local function keep_minute() -- true for the first call in this minute
   local minute = string.format('%d', math.floor(now / 60000))
   if redis.call('HEXISTS', minutes, minute) == 1 then return false end

@@ -1,0 +1,10 @@
+"""Commands of the site: python examples/ifdb/manage.py help"""
+
+import os
+import sys
+
+from django.core.management import execute_from_command_line
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ifdb.settings")
+    execute_from_command_line(sys.argv)

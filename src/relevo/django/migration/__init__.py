@@ -1,0 +1,1 @@
+"""Moves a queue that is a table of the database (IFDB's `TaskQueueElement`) into relevo, and back again."""

@@ -1,0 +1,1 @@
+"""A site whose task queue is still a table."""
