@@ -83,7 +83,8 @@ def kept_body(held: Held) -> bytes:
     if len(held.body) <= BODY_KEPT or held.envelope is None:
         return held.body
     # Not held.envelope: what the job took from its parents is among the arguments there.
-    return write(msgspec.structs.replace(read_envelope(held.body), args=_NOT_KEPT, kwargs=_NOT_KEPT))
+    envelope = msgspec.structs.replace(read_envelope(held.body), args=_NOT_KEPT, kwargs=_NOT_KEPT, job_headers=None)
+    return write(envelope)
 
 
 def done_record(held: Held, now_ms: int, result: bytes, not_kept: str = "", *, keeps_body: bool = True) -> Record:
