@@ -225,7 +225,7 @@ class Site:
             options += ["--alive-file", str(alive_file)] if alive_file else []
             command = [sys.executable, "-c", _COMMAND.format(prelude=prelude), "worker", target, *options]
         else:
-            text = msgspec.json.encode(Order(app=target, **order)).decode()  # type: ignore[arg-type]
+            text = msgspec.json.encode(Order(app=target, **order)).decode()
             command = [sys.executable, "-m", "relevo.worker.child", text]
         log = self._directory / f"worker-{len(self.workers)}.log"
         worker = WorkerProcess(command, env=env, log=log, dies=bool(fault))
