@@ -33,7 +33,7 @@ class JobPage(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Limit = 50
 
 
-class AnyJobs(Struct, frozen=True, forbid_unknown_fields=True):
+class AnyJobs(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A page of jobs of all queues; all filters must fit."""
 
     queue: QueueName = ""
