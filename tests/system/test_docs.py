@@ -215,7 +215,8 @@ def test_first_project_of_the_readme_runs(surroundings: str, server: Server, tmp
     assert shown and (done.stdout, done.stderr) == (shown["text"], "")
     listed = [line.partition("relevo.worker: ")[2] for line in log.read_text().splitlines()[:3]]
     assert all(f"relevo.worker: {line}\n" in text for line in listed[1:])
-    assert re.fullmatch(r"worker \w+: app shop in \w+, settings from \S+relevo.toml, server .*", listed[0])
+    first = r"worker \w+: app shop \(shop.jobs:app\) in \w+, settings from \S+relevo.toml, server .*"
+    assert re.fullmatch(first, listed[0])
 
 
 def script(example: Example, variables: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:

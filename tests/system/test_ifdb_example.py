@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +14,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from playwright.sync_api import Page
 
+from tests.browser import RealBrowser
 from tests.eventually import eventually
 from tests.leaks import leaks, remove
 from tests.servers import Server
@@ -151,3 +154,66 @@ class TestVisitors:
             used.site.manage("relevo", "schedules", "run", "FetchFeeds")
         eventually(lambda: len(used.visitor.page("/feeds/")) == 8, what="six items")
         assert "Workers: 1" in used.site.manage("redis_queue_status")
+
+
+class TestAdmin:
+    def test_an_operator_finds_a_failed_task_and_runs_it_again(self, used: Used, browser: RealBrowser) -> None:
+        def act(page: Page) -> None:
+            page.goto(used.site.web)
+            page.get_by_role("link", name="Add a game").click()
+            page.get_by_label("Title").fill("Torn <b>pages</b>")
+            page.get_by_label("Address of the file").fill(f"{used.site.sources}/files/lost.qst")
+            page.get_by_role("button", name="Add").click()
+            page.get_by_role("heading", name="Torn <b>pages</b>").wait_for()
+            game = page.url
+            eventually(lambda: "broken" in used.row("Torn"), what="the mark")
+
+            page.goto(f"{used.site.web}/admin/")
+            page.get_by_label("Username").fill("admin")
+            page.get_by_label("Password").fill("admin")
+            page.get_by_role("button", name="Log in").click()
+            page.get_by_role("link", name="Jobs", exact=True).first.click()
+            page.get_by_role("link", name="Dead (").click()
+            page.get_by_role("link", name="CloneUrl(").first.click()
+
+            # I expect to see what was asked for, what came of it each time, and what it printed
+            page.get_by_text("games.tasks.uploads:CloneFile").first.wait_for()
+            assert page.locator("#attempts tbody tr").count() >= 4
+            assert "HTTP Error 404: Not Found" in page.locator("#attempts").inner_text()
+            assert f"cloning {used.site.sources}/files/lost.qst\nTraceback" in page.locator("#output").inner_text()
+
+            # When the file is back, I expect that the task can be run again from the list
+            data = json.dumps({"path": "/files/lost.qst"}).encode()
+            with urllib.request.urlopen(f"{used.site.sources}/restore", data, timeout=60):
+                pass
+            page.go_back()
+            page.get_by_role("row").filter(has_text="CloneUrl(").first.get_by_role("checkbox").check()
+            page.locator("select[name=action]").select_option(label="Retry selected jobs")
+            page.get_by_role("button", name="Go").click()
+            page.locator(".messagelist").get_by_text("1 job").wait_for()
+            eventually(lambda: "ok" in used.row("Torn"), what="the file")
+            page.goto(game)
+            eventually(lambda: page.reload() and page.get_by_role("link", name="Play").count(), what="the quest")
+            page.get_by_role("link", name="Play").click()
+            page.get_by_text("Torn pages.").wait_for()
+
+        with browser.window(used.site.web) as window:
+            window.do(act)
+            assert window.faults == []
+
+    def test_an_operator_sees_what_is_done_by_the_clock_and_runs_it_now(self, used: Used, browser: RealBrowser) -> None:
+        def act(page: Page) -> None:
+            page.goto(f"{used.site.web}/admin/relevo/schedule/")
+            page.get_by_label("Username").fill("admin")
+            page.get_by_label("Password").fill("admin")
+            page.get_by_role("button", name="Log in").click()
+            text = page.locator("#content").inner_text()
+            assert "core.feedfetcher:FetchFeeds" in text
+            assert "every 30 minutes" in text
+            assert "games.tasks.game_importer:ImportGames" in text
+            page.goto(f"{used.site.web}/admin/games/game/")
+            page.get_by_role("heading", name="Select game to change").wait_for()
+
+        with browser.window(used.site.web) as window:
+            window.do(act)
+            assert window.faults == []

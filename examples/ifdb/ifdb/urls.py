@@ -1,6 +1,7 @@
 """Pages of the site."""
 
 from django.contrib import admin
+from django.http import HttpResponse
 from django.urls import path
 
 from core import views as core
@@ -13,4 +14,5 @@ urlpatterns = [
     path("play/<int:id>/", games.play, name="play"),
     path("feeds/", core.feeds, name="feeds"),
     path("admin/", admin.site.urls),
+    path("favicon.ico", lambda _: HttpResponse(status=204)),
 ]

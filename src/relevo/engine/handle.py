@@ -19,6 +19,7 @@ from relevo.engine.job_events import JobEvent, publish
 from relevo.engine.message import Message
 from relevo.engine.revival import Ended, reviving
 from relevo.engine.signed_ends import verify_record
+from relevo.engine.waits import wait_for
 from relevo.errors import (
     BadSignature,
     JobCancelled,
@@ -159,7 +160,7 @@ class Job(Generic[R]):
         limit = None if timeout is None else seconds(timeout, what="timeout")
         if self._ended is not None:
             return self._outcome(self._ended)
-        return self._outcome(self._engine.client.wait(self._engine.keys_of(self.queue), self.id, limit))
+        return self._outcome(wait_for(self._engine, self.queue, self.id, limit, twin="await job.aresult()"))
 
     async def aresult(self, timeout: Duration | None = None) -> R:
         """`result` for async code."""

@@ -31,6 +31,7 @@ from relevo.version import __version__
 from relevo.worker import capture
 from relevo.worker import kill_points as faults
 from relevo.worker.bell import Bell
+from relevo.worker.blocked_waits import BlockedWaits
 from relevo.worker.capacity import Capacity, DividedCapacity
 from relevo.worker.consumer import Consumer
 from relevo.worker.divided_runner import DividedRunner
@@ -227,7 +228,7 @@ class Worker:
         # The first ones make the worker known; they are closed last.
         self.duties = [Registration(self), Presence(self), time_limits]
         self.duties += [NotesDuty(runner, self.consumers), TimingsDuty(self.consumers, driver), SlotsDuty(self)]
-        self.duties += self._added
+        self.duties += [BlockedWaits(self), *self._added]
         for give in engine.duties:
             self.duties += give(self)
         return LeaseRenewer(engine, runner, self.consumers, time_limits)
