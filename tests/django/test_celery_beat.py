@@ -71,11 +71,11 @@ def reason(*arguments: str) -> str:
 
 
 def test_interval_becomes_a_schedule(beat: SiteApp) -> None:
-    periodic("pay every ten minutes", kwargs='{"order_id": 5}', args="[]", queue="money", expire_seconds=60)
+    periodic("pay every ten minutes", kwargs='{"id": 5}', args="[]", queue="money", expire_seconds=60)
     assert imported()["imported"] == {"interval": 1}
     (one,) = beat.schedules.list()
     assert (one.name, one.task, one.when, one.queue) == ("pay-every-ten-minutes", PAY, "600s", "money")
-    assert (one.args, one.kwargs) == ([], {"order_id": 5})
+    assert (one.args, one.kwargs) == ([], {"id": 5})
 
 
 def test_crontab_keeps_its_zone(beat: SiteApp) -> None:
@@ -223,7 +223,6 @@ def test_report_for_people(beat: SiteApp) -> None:
 
 
 def test_without_the_package_one_line_says_so(beat: SiteApp) -> None:
-    import subprocess
 
     done = subprocess.run(
         [*MANAGE, "import_celery_beat"], cwd=ROOT, env=environment(beat), capture_output=True, text=True
