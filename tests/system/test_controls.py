@@ -357,7 +357,7 @@ def test_a_task_or_tenant_is_known_by_its_traces(app: Relevo, ask: Callable[...,
 
 def test_a_name_that_is_still_to_come_is_paused_and_limited_by_force(app: Relevo, ask: Callable[..., Output]) -> None:
     charge_in(app, queue="mail").enqueue(1)
-    assert "--force if it is right" in ask("pause", "mail", "--tenant", "umbra").err
+    assert "--force if the name is right" in ask("pause", "mail", "--tenant", "umbra").err
     assert "--force" not in ask("resume", "mail", "--tenant", "umbra").err, "what is paused is known"
     assert ask("pause", "mail", "--tenant", "umbra", "--force").out == "paused tenant umbra in mail\n"
     assert ask("limit", "mail", "--task", "shop.refund", "--rate", "1/s", "--force").code == 0

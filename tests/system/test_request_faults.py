@@ -206,6 +206,7 @@ async def test_a_slot_is_free_again_however_a_request_ends(bus_factory: AppFacto
         assert app.engine.client._here().inbox._waiting == {}
 
 
+@pytest.mark.filterwarnings("ignore::relevo.errors.BlockingCallWarning")
 @pytest.mark.parametrize("blocking", [False, True])
 def test_a_service_that_requests_itself_without_room_for_the_answer_times_out(bus: Relevo, blocking: bool) -> None:
     """The only slot of the worker, or its blocked event loop, waits for an answer that only it can give."""

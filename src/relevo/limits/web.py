@@ -124,8 +124,8 @@ async def _refuse_unknown(desk: Desk, part: Part | Paused, queue: str | None = N
         if not name or part.force:
             continue
         if why := await desk.app.engine.arun(not_known(desk.app.engine, kind, name, queue)):
-            hint = 'send "force": true if it is right, and its first job is still to come'
-            raise Refused(404, "NotFound", f"{why}; {hint}")
+            hint = 'send "force": true if the name is right, and its first job is still to come'
+            raise Refused(404, "NotFound", f"{why} ({hint})")
 
 
 @get("/pauses")

@@ -36,7 +36,7 @@ def test_list(shop: SiteApp, client: Client) -> None:
     shop.schedule("import", tasks.tidy, every="6h", queue="imports")
     page = client.get(LIST)
     assert rows_of(page) == ["feeds", "import"]
-    assert "feeds tests.django.shop.tasks.speak active */30 * * * * every 30 minutes" in text_of(page)
+    assert "feeds tests.django.shop.tasks.speak on default active */30 * * * * every 30 minutes" in text_of(page)
     for query, names in {
         "?state=paused": [],
         "?queue=imports": ["import"],

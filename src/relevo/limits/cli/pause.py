@@ -22,7 +22,7 @@ from relevo.errors import ConfigurationError, OptionError
 from relevo.text.durations import milliseconds
 
 #: At the end of a refusal: jobs of a new name may come.
-FORCE_HINT = "; --force if it is right, and its first job is still to come"
+FORCE_HINT = " (--force if the name is right, and its first job is still to come)"
 
 
 class Scope(Struct, frozen=True):
