@@ -30,6 +30,16 @@ async def until_all_wait(app: Relevo, threads: int) -> None:
     await aeventually(lambda: len(app.engine.part(Waits).inside) == threads, what="all threads wait")
 
 
+async def until_a_wait_is_ended(worker: Worker, caplog: pytest.LogCaptureFixture) -> None:
+    """By a look of the test, or of the worker itself; the first may come while something still moves."""
+
+    async def look() -> bool:
+        await duty_of(worker).run_once()
+        return any("only this worker could run" in record.message for record in caplog.records)
+
+    await aeventually(look, what="a wait is ended")
+
+
 class Stage:
     """An app whose task `parent` waits for `child` in a thread, in one of several ways."""
 
@@ -79,14 +89,13 @@ def stage(app: Relevo) -> Stage:
 
 
 @pytest.mark.parametrize("how", ["result", "group", "as_completed"])
-async def test_threads_that_wait_for_what_only_they_could_run_get_an_error(stage: Stage, how: str) -> None:
+async def test_threads_that_wait_for_what_only_they_could_run_get_an_error(
+    stage: Stage, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with working(stage.app, threads=2) as worker:
         jobs = [await stage.parent.aenqueue(how, n) for n in range(2)]
         await until_all_wait(stage.app, 2)
-        duty = duty_of(worker)
-        ended = 0
-        while not ended:  # a look may come while something still moves
-            ended = await duty.run_once()
+        await until_a_wait_is_ended(worker, caplog)
         states = await asyncio.gather(*(job.aresult(timeout=PATIENCE) for job in jobs), return_exceptions=True)
     (failed,) = [one for one in states if isinstance(one, JobFailed)]
     assert failed.error == "relevo.errors.WaitDeadlock"
@@ -96,13 +105,12 @@ async def test_threads_that_wait_for_what_only_they_could_run_get_an_error(stage
     assert good > 0, "the thread that became free ran what the other one waits for"
 
 
-async def test_the_wait_ends_that_would_end_first(stage: Stage) -> None:
+async def test_the_wait_ends_that_would_end_first(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     async with working(stage.app, threads=2) as worker:
         patient = await stage.parent.aenqueue("result", 1)
         hasty = await stage.parent.aenqueue("result", 2, timeout=PATIENCE)
         await until_all_wait(stage.app, 2)
-        while not await duty_of(worker).run_once():
-            pass
+        await until_a_wait_is_ended(worker, caplog)
         assert await patient.aresult(timeout=PATIENCE) == 2
         with pytest.raises(JobFailed, match="cannot run"):
             await hasty.aresult(timeout=PATIENCE)
@@ -151,7 +159,9 @@ async def test_a_worker_that_could_run_it_elsewhere_is_no_deadlock(stage: Stage,
         assert second.done >= 1
 
 
-async def test_a_worker_that_does_not_know_the_task_cannot_help(stage: Stage, app_factory: AppFactory) -> None:
+async def test_a_worker_that_does_not_know_the_task_cannot_help(
+    stage: Stage, app_factory: AppFactory, caplog: pytest.LogCaptureFixture
+) -> None:
     other = app_factory(stage.app.name)
 
     @other.task(name="another")
@@ -160,8 +170,7 @@ async def test_a_worker_that_does_not_know_the_task_cannot_help(stage: Stage, ap
     async with working(other), working(stage.app, threads=1) as worker:
         job = await stage.parent.aenqueue("result", 1)
         await until_all_wait(stage.app, 1)
-        while not await duty_of(worker).run_once():
-            pass
+        await until_a_wait_is_ended(worker, caplog)
         with pytest.raises(JobFailed, match="only this worker could run"):
             await job.aresult(timeout=PATIENCE)
 
@@ -171,7 +180,7 @@ async def test_an_awaited_job_on_the_event_loop_needs_no_thread(stage: Stage) ->
         assert await (await stage.parent.aenqueue("async child", 1)).aresult(timeout=PATIENCE) == 2
 
 
-async def test_a_request_to_the_own_service_gets_the_error(bus: Relevo) -> None:
+async def test_a_request_to_the_own_service_gets_the_error(bus: Relevo, caplog: pytest.LogCaptureFixture) -> None:
     service = bus.service("calc")
 
     @service.action("outer", retries=0)
@@ -185,8 +194,7 @@ async def test_a_request_to_the_own_service_gets_the_error(bus: Relevo) -> None:
     async with working(bus, threads=1) as worker:
         asked = asyncio.create_task(service.arequest("calc.outer", {"n": 1}, timeout=PATIENCE, wait=True))
         await until_all_wait(bus, 1)
-        while not await duty_of(worker).run_once():
-            pass
+        await until_a_wait_is_ended(worker, caplog)
         with pytest.raises(Exception, match="only this worker could run") as refused:
             await asked
         assert not isinstance(refused.value, RequestTimeout)
