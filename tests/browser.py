@@ -1,38 +1,98 @@
-"""Chromium, driven by Playwright: what a person sees of our pages."""
+"""A real browser.
+
+Playwright's blocking interface runs an event loop of its own in the thread that uses it, where neither Django's models
+nor tests with `await` can work: so it has a thread of its own, to which tests hand what is to be done.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
-import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from tests.eventually import PATIENCE
 
-_QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-          "--disable-sync")  # fmt: skip
+T = TypeVar("T")
+
+#: Nothing that calls home, and nothing that a container cannot do.
+ARGUMENTS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def found_chromium() -> str | None:
+    """The path of the browser."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+class Window:
+    """One window of the browser; what it does is done in the browser's thread."""
+
+    def __init__(self, thread: ThreadPoolExecutor, page: Page, base: str, faults: list[str]) -> None:
+        self._thread = thread
+        self._page = page
+        self.base = base
+        #: Errors of scripts, failed requests, and requests to other hosts.
+        self.faults = faults
+
+    def do(self, act: Callable[[Page], T]) -> T:
+        """Do something with the page."""
+        return self._thread.submit(act, self._page).result()
+
+    def go(self, address: str) -> None:
+        """Open a page of the site."""
+        self.do(lambda page: page.goto(self.base + address))
+
+
+def _is_fault(message: ConsoleMessage) -> bool:
+    """Whether a page failed; browsers ask every site for its icon."""
+    return message.type == "error" and not message.location["url"].endswith("/favicon.ico")
+
+
+class RealBrowser:
+    """A running browser."""
+
+    def __init__(self, thread: ThreadPoolExecutor, browser: Browser) -> None:
+        self._thread = thread
+        self._browser = browser
+
+    @contextmanager
+    def window(self, base: str, **options: Any) -> Iterator[Window]:
+        """A window with a session of its own."""
+        faults: list[str] = []
+
+        def begin() -> Page:
+            context = self._browser.new_context(**options)
+            context.set_default_timeout(PATIENCE * 1000)
+            page = context.new_page()
+            page.on("pageerror", lambda error: faults.append(str(error)))
+            page.on("console", lambda one: faults.append(one.text) if _is_fault(one) else None)
+            page.on("request", lambda one: None if one.url.startswith((base, "data:")) else faults.append(one.url))
+            return page
+
+        page = self._thread.submit(begin).result()
+        try:
+            yield Window(self._thread, page, base, faults)
+        finally:
+            self._thread.submit(page.context.close).result()
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    """The browser of this machine, for as long as the block lasts."""
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.fail("no Chromium on this machine; to get it: apt install chromium", pytrace=False)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=_QUIET)
+def running_browser(path: str) -> Iterator[RealBrowser]:
+    """A browser in a thread of its own."""
+    with ThreadPoolExecutor(1, thread_name_prefix="browser") as thread:
+        playwright = thread.submit(sync_playwright().start).result()
+        browser = thread.submit(
+            lambda: playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS], timeout=PATIENCE * 1000)
+        ).result()
         try:
-            yield browser
+            yield RealBrowser(thread, browser)
         finally:
-            browser.close()
-
-
-def page_of(browser: Browser, errors: list[str]) -> Page:
-    """A page that waits patiently, and notes the errors of its scripts and of what it loads."""
-    page = browser.new_page(viewport={"width": 900, "height": 700})
-    page.set_default_timeout(PATIENCE * 1000)
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    return page
+            thread.submit(browser.close).result()
+            thread.submit(playwright.stop).result()

@@ -9,7 +9,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import uuid4
 
 import hypothesis
@@ -20,6 +20,9 @@ from relevo import Relevo
 from relevo.store.keys import QueueKeys
 from tests.leaks import leaks, remove
 from tests.servers import ENGINES, Server, available
+
+if TYPE_CHECKING:
+    from tests.browser import RealBrowser
 
 _MATRIX = ("store", "system")
 #: `RELEVO_CHAOS=1`: tests that tell random stories tell many more and longer ones.
@@ -168,3 +171,15 @@ def bus(bus_factory: AppFactory) -> Relevo:
 def store(app: Relevo) -> Store:
     """The default queue of the test's app, to run scripts on."""
     return Store(app.engine.client.run, app.engine.keys_of("default"))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[RealBrowser]:
+    """A real Chromium. One that is missing is a failure: nobody notices tests that were skipped."""
+    from tests.browser import found_chromium, running_browser  # few processes of a test run need Playwright
+
+    path = found_chromium()
+    if path is None:
+        pytest.fail("no Chromium on this machine; to get it: apt install chromium", pytrace=False)
+    with running_browser(path) as found:
+        yield found

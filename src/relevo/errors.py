@@ -5,6 +5,7 @@
     │   ├── SettingsError           an unknown, misplaced or malformed setting
     │   ├── OptionError             an option of a task or a job is wrong
     │   ├── TargetError             a function that no worker could find again
+    │   ├── WaitDeadlock            jobs in all threads of a worker wait for jobs that only it could run
     │   └── FormatError             the keys on the server are of a version that this one does not get along with
     ├── StoreError              the operator: the server or the way to it has a fault
     │   ├── ServerUnavailable       not reachable, restarting, failing over
@@ -41,6 +42,10 @@ class RelevoError(Exception):
     """The root of all errors of relevo."""
 
 
+class BlockingCallWarning(RuntimeWarning):
+    """A call that waits for a job or an answer was made on a running event loop, which it blocks."""
+
+
 def message_of(error: BaseException) -> str:
     """The text of an error with the notes that were added to it, such as how far an operation came."""
     return "; ".join([str(error), *getattr(error, "__notes__", ())])
@@ -60,6 +65,10 @@ class OptionError(ConfigurationError):
 
 class TargetError(ConfigurationError):
     """The function cannot be a job's target: no worker could find it again."""
+
+
+class WaitDeadlock(ConfigurationError):
+    """Jobs in all threads of this worker wait for jobs that only it could run."""
 
 
 class FormatError(ConfigurationError):

@@ -13,10 +13,11 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from playwright.sync_api import Page
 
 from relevo import Relevo
 from relevo.store.plan import Call
-from tests.browser import chromium, page_of
+from tests.browser import RealBrowser
 from tests.conftest import PATIENT
 from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks, remove
@@ -139,35 +140,37 @@ def test_a_report_that_does_not_exist_is_not_found(site: Site) -> None:
     assert site.client.post("/reports", json={"title": "", "pages": 0}).status_code == 422
 
 
-def test_a_person_orders_a_report_and_sees_how_it_is_written(site: Site) -> None:
-    errors: list[str] = []
-    with chromium() as browser:
-        reports, page = page_of(browser, errors), page_of(browser, errors)
+def test_a_person_orders_a_report_and_sees_how_it_is_written(site: Site, browser: RealBrowser) -> None:
+    address, title = str(site.client.base_url).rstrip("/"), "Tea <b>harvests</b>"
+    with browser.window(address) as window, browser.window(address) as overview:
+
+        def order(page: Page) -> None:
+            page.get_by_label("Title").fill(title)
+            page.get_by_label("Pages").fill("6")
+            page.get_by_role("button", name="Order").click()
+            page.get_by_role("heading", name=title).wait_for()
+            page.get_by_role("status").get_by_text("waiting for a worker").wait_for()
+            page.evaluate(NOTE_MESSAGES)
+
         site.queue.pause()
-        page.goto(str(site.client.base_url))
-        page.get_by_label("Title").fill("Tea <b>harvests</b>")
-        page.get_by_label("Pages").fill("6")
-        page.get_by_role("button", name="Order").click()
-        page.get_by_role("heading", name="Tea <b>harvests</b>").wait_for()
-        page.get_by_role("status").get_by_text("waiting for a worker").wait_for()
-        page.evaluate(NOTE_MESSAGES)
-        reports.goto(str(site.client.base_url))
-        reports.get_by_role("cell", name="waiting").wait_for()
+        window.go("/")
+        window.do(order)
+        overview.go("/")
+        overview.do(lambda page: page.get_by_role("cell", name="waiting").wait_for())
         eventually(lambda: site.followed == 2, what="both pages follow")
         site.queue.resume()
 
         # While it is written, I expect both pages to show how far it is, without being loaded again
-        reports.get_by_role("cell", name="done").wait_for()
-        page.get_by_role("status").get_by_text("done").wait_for()
-        assert page.evaluate("messages").index("page 6 of 6") < page.evaluate("messages").index("done")
-        assert page.get_by_role("progressbar").get_attribute("value") == "1"
-        log = page.get_by_label("Log").inner_text().splitlines()
+        overview.do(lambda page: page.get_by_role("cell", name="done").wait_for())
+        window.do(lambda page: page.get_by_role("status").get_by_text("done").wait_for())
+        messages = window.do(lambda page: page.evaluate("messages"))
+        assert messages.index("page 6 of 6") < messages.index("done")
+        assert window.do(lambda page: page.get_by_role("progressbar").get_attribute("value")) == "1"
+        log = window.do(lambda page: page.get_by_label("Log").inner_text()).splitlines()
         assert [line.partition("] ")[2] for line in log] == [f"page {n} of 6 is written" for n in range(1, 7)]
-        page.get_by_text("Page 6 about Tea <b>harvests</b>.").wait_for()
+        window.do(lambda page: page.get_by_text(f"Page 6 about {title}.").wait_for())
 
         # If I come back later, I expect to see the report
-        page.reload()
-        page.get_by_text("Page 6 about Tea <b>harvests</b>.").wait_for()
-        page.get_by_role("link", name="All reports").click()
-        page.get_by_role("link", name="Tea <b>harvests</b>").wait_for()
-    assert errors == []
+        window.do(lambda page: page.reload())
+        window.do(lambda page: page.get_by_text(f"Page 6 about {title}.").wait_for())
+        assert (window.faults, overview.faults) == ([], [])

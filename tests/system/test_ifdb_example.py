@@ -14,8 +14,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from playwright.sync_api import Page
 
-from tests.browser import chromium, page_of
+from tests.browser import RealBrowser
 from tests.eventually import eventually
 from tests.leaks import leaks, remove
 from tests.servers import Server
@@ -156,10 +157,8 @@ class TestVisitors:
 
 
 class TestAdmin:
-    def test_an_operator_finds_a_failed_task_and_runs_it_again(self, used: Used) -> None:
-        errors: list[str] = []
-        with chromium() as browser:
-            page = page_of(browser, errors)
+    def test_an_operator_finds_a_failed_task_and_runs_it_again(self, used: Used, browser: RealBrowser) -> None:
+        def act(page: Page) -> None:
             page.goto(used.site.web)
             page.get_by_role("link", name="Add a game").click()
             page.get_by_label("Title").fill("Torn <b>pages</b>")
@@ -197,12 +196,13 @@ class TestAdmin:
             eventually(lambda: page.reload() and page.get_by_role("link", name="Play").count(), what="the quest")
             page.get_by_role("link", name="Play").click()
             page.get_by_text("Torn pages.").wait_for()
-        assert errors == []
 
-    def test_an_operator_sees_what_is_done_by_the_clock_and_runs_it_now(self, used: Used) -> None:
-        errors: list[str] = []
-        with chromium() as browser:
-            page = page_of(browser, errors)
+        with browser.window(used.site.web) as window:
+            window.do(act)
+            assert window.faults == []
+
+    def test_an_operator_sees_what_is_done_by_the_clock_and_runs_it_now(self, used: Used, browser: RealBrowser) -> None:
+        def act(page: Page) -> None:
             page.goto(f"{used.site.web}/admin/relevo/schedule/")
             page.get_by_label("Username").fill("admin")
             page.get_by_label("Password").fill("admin")
@@ -213,4 +213,7 @@ class TestAdmin:
             assert "games.tasks.game_importer:ImportGames" in text
             page.goto(f"{used.site.web}/admin/games/game/")
             page.get_by_role("heading", name="Select game to change").wait_for()
-        assert errors == []
+
+        with browser.window(used.site.web) as window:
+            window.do(act)
+            assert window.faults == []

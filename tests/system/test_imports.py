@@ -78,7 +78,8 @@ def test_tasks_of_imported_modules_run_and_their_schedules_are_registered(
     assert ran.code == 0, ran.err
     assert job.result(timeout=PATIENCE) == 8
     lines = [re.sub(".*?relevo.worker: ", "", line) for line in ran.err.splitlines()[:3]]
-    assert lines[0].startswith("worker ") and f": app {project.package} in test, settings from " in lines[0]
+    assert lines[0].startswith("worker ")
+    assert f": app {project.package} ({project.app}) in test, settings from " in lines[0]
     assert ", 2 tasks, 1 schedule, queues default, 100 at once" in lines[0]
     assert lines[1] == f"tasks: {project.package}.mails.digest, {project.package}.mails.remind"
     assert lines[2] == f"schedules: {project.package}.mails.digest (at 02:30 every day, Europe/Madrid time)"

@@ -463,7 +463,7 @@ async def test_without_a_worker_a_request_fails_and_nothing_is_written(bus: Rele
         with pytest.raises(NoResponders, match=r"no worker serves a\.b.*a:actions.*wait=True"):
             await me.arequest("a.b", {"n": 1}, conversation="t1", tenant="acme", timeout=60)
         with pytest.raises(NoResponders):
-            me.request("a.b", timeout=60)
+            await asyncio.to_thread(me.request, "a.b", timeout=60)
     assert not [key for key in lasting(await keys(bus)) if "a:actions" in key]
 
 

@@ -19,10 +19,12 @@ from relevo.bus.message_store import Asked, ask, lay_beside, send, take_away
 from relevo.bus.outgoing import Outgoing, responses, track, tracked_by, with_reply_to
 from relevo.codec.annotations import slot_of
 from relevo.engine.context import running
+from relevo.engine.inbox import Begin
 from relevo.engine.job import Record, State
 from relevo.engine.job_store import attach, cancel
 from relevo.engine.replies import fault_of
 from relevo.engine.signed_ends import verify_record
+from relevo.engine.waits import Wait, noted, warn_on_loop
 from relevo.errors import (
     NoResponders,
     OptionError,
@@ -98,7 +100,8 @@ class Request:
 
     def ask(self) -> Any:
         """Send it and block until it is answered."""
-        engine, slots = self._engine, self._engine.part(Bus).slots
+        warn_on_loop(self._engine, "await service.arequest(…)")
+        slots = self._engine.part(Bus).slots
         if not slots.acquire(timeout=self._left()):
             raise self._too_many()
         job = running.get()
@@ -108,11 +111,11 @@ class Request:
                 job.when_stopped(self._let_go)
             while True:
                 try:
-                    record = engine.client.wait(self._keys, self.message.id, self._left(), self._begin)
+                    record = self._wait(self.message.id, self._begin)
                     break
                 except _Taken as taken:
                     self._owner = taken.owner
-                    record = engine.client.wait(self._keys, taken.owner, self._left(), attach)
+                    record = self._wait(taken.owner, attach)
                     if not self._must_ask_anew(record):
                         break
         except (ResultTimeout, UnknownJob, ServerUnavailable) as error:
@@ -126,6 +129,10 @@ class Request:
             if job is not None:
                 job.forget(self._let_go)
         return self._answer(record)
+
+    def _wait(self, id: str, begin: Begin) -> Record:
+        with noted(self._engine, lambda: Wait(self.message.queue, id, self._left())):
+            return self._engine.client.wait(self._keys, id, self._left(), begin)
 
     def _let_go(self) -> None:
         self._engine.client.stop_waiting(self._owner, self._thread)

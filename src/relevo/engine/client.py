@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from relevo.engine.inbox import Asked, AsyncInbox, Begin, BlockingInbox, End, Send
 from relevo.engine.job import Record
 from relevo.engine.job_store import attach
+from relevo.errors import RelevoError
 from relevo.store.aio import AsyncDriver
 from relevo.store.blocking import BlockingDriver
 from relevo.store.keys import AppKeys, QueueKeys
@@ -91,9 +92,9 @@ class Client:
         """Send a plain request on the running event loop and wait for its record; None: no worker serves it."""
         return self._here().inbox.ask(queue, asked, timeout, send)
 
-    def stop_waiting(self, id: str, thread: int) -> None:
-        """Stop a thread's wait for a job, as if its timeout had passed."""
-        self._inbox.stop_waiting(id, thread)
+    def stop_waiting(self, id: str, thread: int, error: RelevoError | None = None) -> None:
+        """Stop a thread's wait for a job, as if its timeout had passed, or with an error."""
+        self._inbox.stop_waiting(id, thread, error)
 
     @property
     def late_replies(self) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from relevo.engine.job import Record
+from relevo.engine.waits import Wait, noted, warn_on_loop
 from relevo.errors import OptionError, ResultTimeout
 from relevo.store.keys import QueueKeys
 from relevo.text.durations import Duration, seconds
@@ -54,9 +56,16 @@ class Completed(Generic[H]):
     def __iter__(self) -> Iterator[H]:
         if not self._jobs:
             return
-        left = len(self._jobs)
-        for place, record in self._jobs[0]._engine.client.ends(self._places(), self._timeout):
-            yield self._ended(place, record)
+        left, first = len(self._jobs), self._jobs[0]
+        warn_on_loop(first._engine, "async for job in as_completed(…)")
+        wait = partial(Wait, first.queue, first.id, self._timeout, rest=self._rest)
+        ends = iter(first._engine.client.ends(self._places(), self._timeout))
+        while True:
+            with noted(first._engine, wait):
+                found = next(ends, None)
+            if found is None:
+                break
+            yield self._ended(*found)
             left -= 1
         if left:
             raise self._late(left)
@@ -79,6 +88,9 @@ class Completed(Generic[H]):
                 left -= 1
         finally:
             await ends.aclose()
+
+    def _rest(self) -> list[tuple[str, str]]:
+        return [(job.queue, job.id) for job in self._jobs if job._ended is None]
 
     def _places(self) -> list[tuple[QueueKeys, str]]:
         return [(job._engine.keys_of(job.queue), job.id) for job in self._jobs]

@@ -474,6 +474,8 @@ class BlockingInbox:
             if was_away:  # and the listener did not attach this waiter again
                 self._settle(id, self._driver.perform(attach(queue, id, self._channel), within=_left(deadline)))
             if not slot.event.wait(_left(deadline)) or slot.was_stopped:
+                if slot.error is not None:
+                    raise slot.error
                 raise ResultTimeout(f"job {id} has not ended within {timeout:g} s; it goes on")
         finally:
             with self._lock:
@@ -506,6 +508,8 @@ class BlockingInbox:
             for _ in jobs:
                 place = ended.get(timeout=_left(deadline))
                 if slots[place].was_stopped:
+                    if (error := slots[place].error) is not None:
+                        raise error
                     return
                 yield place, slots[place].record
         except Empty:
@@ -550,12 +554,12 @@ class BlockingInbox:
             slot.event.wait(LAST_WORD)
         self._settle(id, found)
 
-    def stop_waiting(self, id: str, thread: int) -> None:
-        """Let a thread go that waits for a job, as if its time were up."""
+    def stop_waiting(self, id: str, thread: int, error: RelevoError | None = None) -> None:
+        """Let a thread go that waits for a job, as if its time were up, or with an error."""
         with self._lock:
             for slot in self._waiting.get(id, []):
                 if slot.thread == thread:
-                    slot.was_stopped = True
+                    slot.was_stopped, slot.error = True, error
                     slot.event.set()
 
     def close(self) -> None:
@@ -635,13 +639,15 @@ class BlockingInbox:
 
 
 class _Slot:
-    __slots__ = ("event", "has_begun", "queue", "record", "thread", "was_stopped")
+    __slots__ = ("error", "event", "has_begun", "queue", "record", "thread", "was_stopped")
 
     def __init__(self, queue: QueueKeys, event: threading.Event | None = None) -> None:
         self.queue = queue
         #: Our name stands with the job.
         self.has_begun = False
         self.was_stopped = False
+        #: What its wait raises then; None: that the time is up.
+        self.error: RelevoError | None = None
         self.thread = threading.get_ident()
         self.event = event or threading.Event()
         self.record: Record | None = None

@@ -28,13 +28,13 @@ def announce(worker: Worker, *, in_full: bool) -> None:
     engine = worker.engine
     tasks, actions, schedules = sorted(engine.tasks), sorted(engine.part(Bus).actions), schedules_of(engine)
     parts = [
-        f"app {engine.name} in {engine.settings.env}",
+        f"app {engine.name}{f' ({engine.loaded_from})' if engine.loaded_from else ''} in {engine.settings.env}",
         f"settings from {', '.join(settings_files()) or 'no file'}",
         f"server {server_of(engine)}",
         _many(len(tasks), "task"),
         *([_many(len(actions), "action")] if actions else []),
         _many(len(schedules), "schedule"),
-        f"queues {_listed(worker.queues)}",
+        f"queues {_listed(worker.queues_as_given)}",
         f"{worker.concurrency} at once",
     ]
     log.info("worker %s: %s", worker.id, ", ".join(parts))

@@ -33,29 +33,39 @@ class _Pool:
     def __init__(self, size: int, given: Sequence[int | None], *, of: int, least: int) -> None:
         self._size, self._given, self._of, self._least = size, given, of, least
         #: queues whose jobs run here; for the others nothing is kept
-        self._users: set[int] = set()
+        self.users: set[int] = set()
         self._taken = [0] * len(given)
+        self._total = 0
+        #: with fewer taken places than these, any queue without a number may have one
+        self._plenty = 0
         #: runs without a place, by queue
         self.waiting: dict[int, deque[Run]] = {}
 
     def add_users(self, numbers: Iterable[int]) -> None:
         """Keep places for these queues, too."""
-        if not self._users.issuperset(numbers):
-            self._users.update(numbers)
-            given = [slots if number in self._users else 0 for number, slots in enumerate(self._given)]
+        if not self.users.issuperset(numbers):
+            self.users.update(numbers)
+            given = [slots if number in self.users else 0 for number, slots in enumerate(self._given)]
             self._division = divided(self._size, given, of=self._of, least=self._least)
+            self._plenty = self._size - sum(self._division.own)
 
     def is_free(self, number: int) -> bool:
         """Whether a run of this queue may have a place."""
+        if self._total >= self._size:
+            return False
+        if self._total < self._plenty and self._given[number] is None:
+            return True
         return self._division.free(number, self._taken) > 0
 
     def take(self, number: int) -> None:
         """A run of this queue has a place."""
         self._taken[number] += 1
+        self._total += 1
 
     def leave(self, number: int) -> None:
         """It leaves its place."""
         self._taken[number] -= 1
+        self._total -= 1
 
 
 class DividedRunner(Runner):
@@ -86,21 +96,19 @@ class DividedRunner(Runner):
         if self._executors.is_quarantine(executor):  # few, and apart from the others
             executor.submit(run)
             return
-        number, pool = run.origin.number, self._pool(run.task.executor)
-        pool.add_users((number,))
+        number, pool = run.origin.number, self._pools.get(run.task.executor) or self._pool(run.task.executor)
+        if number not in pool.users:
+            pool.add_users((number,))
         if number not in pool.waiting and self._may_start(number, pool):
             self._start(run, executor, pool)
         else:
             pool.waiting.setdefault(number, deque()).append(run)
 
     def _pool(self, name: str) -> _Pool:
-        pool = self._pools.get(name)
-        if pool is None:
-            # Half of two processes is too much to keep idle; the loop has the worker's own slots.
-            least = 1 if name == "loop" else 0
-            pool = _Pool(self._sizes[name], self._given, of=self._sizes["loop"], least=least)
-            pool.add_users(self._users.get(name, ()))
-            self._pools[name] = pool
+        # Half of two processes is too much to keep idle; the loop has the worker's own slots.
+        least = 1 if name == "loop" else 0
+        pool = self._pools[name] = _Pool(self._sizes[name], self._given, of=self._sizes["loop"], least=least)
+        pool.add_users(self._users.get(name, ()))
         return pool
 
     def _may_start(self, number: int, pool: _Pool) -> bool:
@@ -124,13 +132,19 @@ class DividedRunner(Runner):
         if pool is not None:
             pool.leave(number)
             self.count.placed[number] -= 1
-            self._admit()
+            if pool.waiting:
+                self._admit(pool)
+            if self._given[number] is not None:  # it may start in another pool instead
+                for other in self._pools.values():
+                    self._admit(other)
 
-    def _admit(self) -> None:
+    def _admit(self, pool: _Pool) -> None:
         """Give free places to runs that wait, in turns of their queues."""
-        for pool in self._pools.values():
-            while sum(self._admit_one(pool, number) for number in list(pool.waiting)):
-                pass
+        is_going = True
+        while is_going:
+            is_going = False
+            for number in list(pool.waiting):
+                is_going = self._admit_one(pool, number) or is_going
 
     def _admit_one(self, pool: _Pool, number: int) -> bool:
         waiting = pool.waiting[number]
@@ -141,6 +155,8 @@ class DividedRunner(Runner):
             run = waiting.popleft()
             assert run.executor is not None
             self._start(run, run.executor, pool)
-        if not waiting:
-            pool.waiting.pop(number, None)
+        if not waiting or has_started:  # the others are next
+            del pool.waiting[number]
+            if waiting:
+                pool.waiting[number] = waiting
         return has_started

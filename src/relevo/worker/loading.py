@@ -22,7 +22,7 @@ def load_app(target: str) -> Relevo:
         sys.path.insert(0, here)
     module = imported(module_name)
     app = _app_in(module, module_name, attribute)
-    app.engine.loaded_from = target
+    app.engine.loaded_from = home_of(app, target)
     import_tasks(app.engine)
     return app
 

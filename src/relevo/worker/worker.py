@@ -31,6 +31,7 @@ from relevo.version import __version__
 from relevo.worker import capture
 from relevo.worker import kill_points as faults
 from relevo.worker.bell import Bell
+from relevo.worker.blocked_waits import BlockedWaits
 from relevo.worker.capacity import Capacity, DividedCapacity
 from relevo.worker.consumer import Consumer
 from relevo.worker.divided_runner import DividedRunner
@@ -135,6 +136,12 @@ class Worker:
         some_async = any(task.is_async for task in known) or bool(settings.allow) or not known
         self._slots = self.concurrency if some_async else min(self.concurrency, self._threads)
 
+    @property
+    def queues_as_given(self) -> list[str]:
+        """Its queues as `-Q` takes them: `mail:20` has 20 slots of its own."""
+        pairs = zip(self.queues, self._given, strict=True)
+        return [queue if slots is None else f"{queue}:{slots}" for queue, slots in pairs]
+
     def _all_queues(self) -> list[str]:
         of_tasks = [task.options.queue for task in self.engine.tasks.values()]
         return [self.engine.settings.queue, *of_tasks, *self.engine.part(Bus).queues(self.id)]
@@ -227,7 +234,7 @@ class Worker:
         # The first ones make the worker known; they are closed last.
         self.duties = [Registration(self), Presence(self), time_limits]
         self.duties += [NotesDuty(runner, self.consumers), TimingsDuty(self.consumers, driver), SlotsDuty(self)]
-        self.duties += self._added
+        self.duties += [BlockedWaits(self), *self._added]
         for give in engine.duties:
             self.duties += give(self)
         return LeaseRenewer(engine, runner, self.consumers, time_limits)

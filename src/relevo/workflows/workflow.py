@@ -17,6 +17,7 @@ from relevo.engine.handle import Job
 from relevo.engine.job import Attempt, Record, State
 from relevo.engine.lists import listed_queues
 from relevo.engine.outbox import REPORTS, notify_all
+from relevo.engine.waits import wait_for
 from relevo.engine.whereabouts import Whereabouts, of_done, of_ended, of_living
 from relevo.errors import (
     BadSignature,
@@ -140,7 +141,9 @@ class Workflow(Generic[R]):
         failed.
         """
         limit = None if timeout is None else seconds(timeout, what="timeout")
-        record = self._ended or self._engine.client.wait(self._engine.keys_of(self.queue), self.id, limit)
+        record = self._ended or wait_for(
+            self._engine, self.queue, self.id, limit, twin="await workflow.aresult()", members=self._unfinished
+        )
         return self._engine.run(self._result(record))
 
     async def aresult(self, timeout: Duration | None = None) -> R:
@@ -149,6 +152,11 @@ class Workflow(Generic[R]):
         keys = self._engine.keys_of(self.queue)
         record = self._ended or await self._engine.client.await_end(keys, self.id, limit)
         return await self._engine.arun(self._result(record))
+
+    def _unfinished(self) -> Steps[list[tuple[str, str]]]:
+        """Queue and id of its members that have not ended, as far as it knows."""
+        flow: flows.Flow | None = yield flows.look_closely(self._engine.keys_of(self.queue), self.id)
+        return [(one.queue, one.id) for one in _members(flow) if one.state is State.UNKNOWN]
 
     def _result(self, record: Record) -> Generator[Call[Any], Any, R]:
         if record.state is not State.DONE:

@@ -12,7 +12,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from relevo.django.site_app import SiteApp
-from tests.django.admin.browser import RealBrowser, found_chromium, live_site, running_browser
+from tests.django.admin.browser import live_site
 
 Login = Callable[..., Client]
 
@@ -52,16 +52,6 @@ def login(shop: SiteApp, users: Callable[..., User]) -> Login:
 def client(login: Login) -> Client:
     """One who may do everything."""
     return login(all=True)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[RealBrowser]:
-    """A real Chromium. One that is missing is a failure: nobody notices tests that were skipped."""
-    path = found_chromium()
-    if path is None:
-        pytest.fail("no Chromium on this machine; to get it: apt install chromium", pytrace=False)
-    with running_browser(path) as found:
-        yield found
 
 
 @pytest.fixture

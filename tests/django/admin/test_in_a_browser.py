@@ -13,7 +13,8 @@ from playwright.sync_api import Page, expect
 from relevo.django.site_app import SiteApp
 from relevo.engine.handle import Job
 from relevo.engine.job import State
-from tests.django.admin.browser import RealBrowser, Window
+from tests.browser import RealBrowser, Window
+from tests.django.admin.browser import login
 from tests.django.shop import tasks
 from tests.django.shop.models import Order
 from tests.eventually import PATIENCE, eventually
@@ -28,7 +29,7 @@ def window(browser: RealBrowser, site: str, users: Callable[..., User]) -> Itera
     """A window in which an operator is logged in. Nothing on any page may fail, or come from elsewhere."""
     expect.set_options(timeout=PATIENCE * 1000)
     with browser.window(site, viewport={"width": 1280, "height": 900}) as found:
-        found.login(users(all=True).username)
+        login(found, users(all=True).username)
         yield found
         assert found.faults == []
 
@@ -169,7 +170,7 @@ def test_text_is_light_on_dark_where_the_browser_is_dark(
         return float(element.evaluate(brightness))
 
     with browser.window(site, color_scheme="dark") as window:
-        window.login(users(all=True).username)
+        login(window, users(all=True).username)
         window.go(f"{JOBS}{dead.id}/change/")
         for selector in (".relevo-text", ".field-state .readonly"):
             assert window.do(partial(of, selector=selector, what="color")) > 150

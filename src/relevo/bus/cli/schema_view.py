@@ -56,8 +56,8 @@ def structures(takes: Any, gives: Any) -> list[Shape]:
     named: dict[str, Any] = {}
     for schema in (takes, gives):
         _gather(schema, {}, named, DEEPEST)
-    if isinstance(takes, dict) and "$ref" in takes:
-        named.pop(str(takes["$ref"]), None)  # its fields are the arguments
+    if isinstance(takes, dict):
+        named.pop(_reference(takes), None)  # its fields are the arguments
     shown = [(schema, known) for schema, known in named.values() if _names(schema) and _names(schema) not in _OURS]
     return [Shape(_title(schema), tuple(_fields(schema, known))) for schema, known in shown[:STRUCTURES]]
 
@@ -87,6 +87,8 @@ def words(schema: Any, known: Mapping[str, Any] | None = None, depth: int = DEEP
             return f"{kind}[{words(schema['items'], known, depth - 1)}]" if "items" in schema else kind
         case {"type": "object", "additionalProperties": dict(values)}:
             return f"dict[str, {words(values, known, depth - 1)}]"
+        case {"type": "object", "properties": dict(), "title": str(title)}:
+            return title
         case {"type": "string", "contentEncoding": "base64"}:
             return "bytes"
         case {"type": "string", "format": str(form)}:
@@ -124,16 +126,24 @@ def _gather(schema: Any, known: Mapping[str, Any], found: dict[str, Any], depth:
     if not isinstance(schema, dict) or depth <= 0:
         return
     known = _within(schema, known)
-    ref = schema.get("$ref")
-    named = known.get(str(ref).removeprefix(_REF))
-    if isinstance(named, dict) and str(ref) not in found:
-        found[str(ref)] = (named, known)
-        _gather(named, known, found, depth - 1)
+    ref = _reference(schema)
+    named = known.get(ref.removeprefix(_REF)) if "$ref" in schema else schema
+    if ref and isinstance(named, dict):
+        if ref in found:
+            return
+        found[ref], depth = (named, known), depth - (named is not schema)
+        schema = named
     for key, value in schema.items():
         if key == "properties" and isinstance(value, dict):
             _gather([*value.values()], known, found, depth - 1)
         elif key in ("items", "prefixItems", "anyOf", "oneOf", "additionalProperties"):
             _gather(value, known, found, depth - 1)
+
+
+def _reference(schema: Mapping[str, Any]) -> str:
+    """By what a structure is known: the reference to it, or if it stands here, as models of Pydantic do, its title."""
+    title = schema.get("title", "") if schema.get("type") == "object" and "properties" in schema else ""
+    return str(schema.get("$ref", title))
 
 
 def _within(schema: Mapping[str, Any], known: Mapping[str, Any]) -> Mapping[str, Any]:
