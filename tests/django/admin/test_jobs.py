@@ -227,3 +227,26 @@ class TestPermissions:
         assert login(*(every - {permission})).post(LIST, asked).status_code == 403
         assert login(permission, "view_job").post(LIST, asked).status_code == 302
         assert job.state() in (State.SCHEDULED, State.READY, State.CANCELLED)
+
+
+class TestHostileJobs:
+    def test_markup_in_names_and_arguments_is_text(self, shop: SiteApp, client: Client) -> None:
+        evil = "<script>alert(1)</script>"
+        job = tasks.speak.using(name=evil, tags=[evil], tenant=evil).enqueue(evil)
+        for address in (LIST, detail(job), f"{LIST}?q={evil}&tag={evil}"):
+            page = client.get(address).content.decode()
+            assert evil not in page and "&lt;script&gt;" in page
+
+    def test_body_that_cannot_be_read_hides_no_other_job(self, shop: SiteApp, server: Server, client: Client) -> None:
+        job, other = tasks.pay.enqueue(1), tasks.pay.enqueue(2)
+        server.ask("HSET", shop.engine.keys_of("default").key("jobs"), job.id, b"\xff{not an envelope")
+        assert set(rows_of(client.get(LIST))) == {job.id, other.id}
+        assert rows_of(client.get(f"{LIST}?task=tests.django.shop.tasks.pay")) == [other.id]
+        assert "They were not kept." in text_of(client.get(detail(job)))
+        shop.queue().clear()
+
+    def test_record_that_cannot_be_read(self, shop: SiteApp, server: Server, client: Client) -> None:
+        job = tasks.pay.enqueue(10**9)
+        drained(shop)
+        server.ask("SET", shop.engine.keys_of("default").own("ended", job.id), b"\xff", "PX", 60_000)
+        assert rows_of(client.get(LIST)) == [job.id]
