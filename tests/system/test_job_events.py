@@ -247,6 +247,22 @@ async def test_a_process_that_follows_a_job_and_the_app_gets_each_event_once(app
     assert [one.kind for one in found] == ["started", "logs", "progress", "ended"]
 
 
+async def test_who_follows_again_soon_after_gets_events(app: Relevo) -> None:
+    @app.task
+    async def echo() -> None: ...
+
+    async def followed() -> list[JobEvent]:
+        following = asyncio.create_task(collected(app.events(kinds=["ended"]), most=1))
+        await aeventually(lambda: app.engine.run(is_watched(app.engine.keys_of("default"))))
+        await echo.aenqueue()
+        return await following
+
+    async with working(app):
+        assert len(await followed()) == 1
+        await (await echo.aenqueue()).aresult(PATIENCE)  # nobody follows: the worker stops publishing
+        assert len(await followed()) == 1
+
+
 def test_a_script_watches_a_job(app: Relevo) -> None:
     @app.task
     def report(pages: int) -> None:

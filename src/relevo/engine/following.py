@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -58,10 +58,12 @@ class Stream:
         self._renew_at = time.monotonic() + RENEW_AFTER
 
     def _ask(self, queue: str, job: str, live_ms: int) -> Generator[Call[Any], Any, None]:
-        called: Sequence[str] = ()
+        keys, channel = self._engine.keys_of(queue), self._inbox.channel
+        yield watch(keys, channel, [job], (), live_ms)
         if live_ms and self._inbox.calls_workers(queue):
+            # Only now: a worker that begins makes itself known, and then looks whether the queue is watched.
             called = yield from serving(self._engine.keys, queue)
-        yield watch(self._engine.keys_of(queue), self._inbox.channel, [job], called, live_ms)
+            yield watch(keys, channel, [job], called, live_ms)
 
     def _put(self, event: JobEvent | None) -> None:
         if self._events.qsize() >= MOST_WAITING:
@@ -89,6 +91,7 @@ class Stream:
         """Stop watching."""
         for queue, job in self._watched:
             if self._inbox.listeners.remove(queue, job, self._put):
+                self._inbox.forget_calls(queue)
                 await self._engine.arun(self._ask(queue, job, 0))
 
 

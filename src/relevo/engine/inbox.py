@@ -140,6 +140,11 @@ class AsyncInbox:
         self._called[queue] = now
         return True
 
+    def forget_calls(self, queue: str) -> None:
+        """A watch has ended: if it was the last one, workers stop publishing, and the next watch must call them."""
+        if not self.listeners.any_of(queue):
+            self._called.pop(queue, None)
+
     async def ends(self, jobs: Sequence[tuple[QueueKeys, str]]) -> AsyncGenerator[End, None]:
         """The ends of many jobs, as they come: the place of each in `jobs`, and its record; None: no such job."""
         await self.ready()

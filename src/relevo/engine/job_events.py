@@ -129,6 +129,10 @@ class Listeners:
             self._calls.pop((queue, job), None)
         return not calls
 
+    def any_of(self, queue: str) -> bool:
+        """Whether something of this queue is listened to."""
+        return any(one == queue for one, _ in self._calls)
+
     def heard(self, message: bytes) -> None:
         """A message of this kind has come."""
         try:
