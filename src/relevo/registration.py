@@ -7,7 +7,7 @@ from typing import Any
 
 from relevo.engine.engine import Engine
 from relevo.engine.options import ONE_JOB_ONLY, changed
-from relevo.engine.targets import is_task_name, module_of, own_name
+from relevo.engine.targets import is_task_name, module_of, own_name, refuse_local
 from relevo.engine.task import Task
 from relevo.errors import ConfigurationError, TargetError
 from relevo.limits import code_limits
@@ -32,6 +32,8 @@ def registered(engine: Engine, func: Callable[..., Any], name: str | None, optio
     if before is not None and getattr(before.func, "__qualname__", "") != getattr(func, "__qualname__", ""):
         raise ConfigurationError(f"two tasks are called {target!r}: give one of them another name=")
     chosen = changed(engine.default_options, options, refuse=ONE_JOB_ONLY)
+    if chosen.executor == "process":
+        refuse_local(func)
     task = engine.task_class(engine, func, target, chosen)
     if times:
         engine.part(Timetable).named[target] = described(engine, target, task, times, "code")

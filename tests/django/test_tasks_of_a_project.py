@@ -168,7 +168,7 @@ class TestConnections:
         tasks.meeting = threading.Barrier(100)
         jobs = [tasks.meet.enqueue() for _ in range(100)]
         connections.close_all()
-        with working(shop, threads=100, concurrency=100):
+        with working(shop, threads=140, concurrency=140):
             assert [job.result(PATIENCE) for job in jobs] == [1] * 100
             # and not only when the worker stops
             eventually(lambda: open_files("default.sqlite3") == 0, what="no connection")

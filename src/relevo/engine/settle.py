@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -28,8 +29,9 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     error: str = ""
     message: str = ""
     traceback: str = ""
-    args: Raw = Raw(b"[]")
-    kwargs: Raw = Raw(b"{}")
+    #: What the job was called with, as JSON values: a list, and a dict.
+    args: Any = []
+    kwargs: Any = {}
     attempts: tuple[Attempt, ...] = ()
     name: str = ""
     tags: tuple[str, ...] = ()
