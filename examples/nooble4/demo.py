@@ -24,6 +24,8 @@ from relevo.bus.span import timeline
 
 FOLDER = Path(__file__).parent
 GUIDE = "\n".join(f"Chapter {number} of the guide." for number in range(1, 7))
+#: What a worker writes before the output of a job.
+JOB = re.compile(r"\[\S+ \w{20}\] ")
 WORKER = [sys.executable, "-m", "relevo.cli.main", "worker"]
 #: Whose lines of the logs are shown.
 SHOWN = re.compile(r"\[(?P<pid>\d+)\] (?:nooble4\.(?P<who>\w+)|(?P<bus>relevo\.bus)): (?P<text>.*)")
@@ -71,7 +73,7 @@ class Logs:
             line, newline, rest = self._rest.partition(b"\n")
             if newline:
                 self._rest = rest
-                self.last.append(line.decode(errors="replace"))
+                self.last.append(JOB.sub("", line.decode(errors="replace")))
                 yield self.last[-1]
             elif select.select([self._read], [], [], left)[0]:
                 self._rest += os.read(self._read, 65_536)
@@ -142,7 +144,7 @@ def a_process_is_killed(logs: Logs, browser: Browser) -> None:
 def what_is_known(app: Relevo, logs: Logs) -> None:
     """The way of the last operation through all services, and what is left of the conversations."""
     until = time.monotonic() + BOUND
-    while missing := WAY - {span.type for span in app.conversations.trace("task_3")}:
+    while missing := WAY - {span.type for span in app.conversations.trace("task_3") if span.outcome == "done"}:
         if time.monotonic() > until:
             raise TimeoutError(f"the trace does not tell of {', '.join(missing)}")
         time.sleep(0.1)  # processes write down every second what they did

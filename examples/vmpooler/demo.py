@@ -38,6 +38,8 @@ from pooler.estate import kinds, provider, requests, sizes, vms  # noqa: E402
 from pooler.service import app  # noqa: E402
 from provider.machines import Machines  # noqa: E402
 
+#: What a worker writes before the output of a job.
+JOB = re.compile(r"\[\S+ \w{20}\] ")
 WORKER = [sys.executable, "-m", "relevo.cli.main", "worker", "pooler.service:app"]
 SHOWN = re.compile(r"(?:vmpooler|relevo)\.(?P<who>clone|check|destroy|request|provider|supervisor): (?P<text>.*)")
 #: Seconds in which anything must happen.
@@ -78,7 +80,7 @@ class Logs:
             line, newline, rest = self._rest.partition(b"\n")
             if newline:
                 self._rest = rest
-                self.last.append(line.decode(errors="replace"))
+                self.last.append(JOB.sub("", line.decode(errors="replace")))
                 if shown := SHOWN.search(self.last[-1]):
                     self.show(shown["who"], shown["text"])
                 yield self.last[-1]

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 from uuid import uuid4
 
@@ -17,7 +18,12 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "tests.django.project.settings"
 
 import django
 
+#: django-celery-beat 2.9 does not know Django 6.1.
+HAS_BEAT = django.VERSION < (6, 1) and find_spec("django_celery_beat") is not None
+if HAS_BEAT:
+    os.environ["SHOP_BEAT"] = "1"
 django.setup()  # before anything imports models
+os.environ.pop("SHOP_BEAT", None)
 
 from django.core.management import call_command
 from django.db import connections

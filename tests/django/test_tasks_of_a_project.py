@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from django.test import Client, override_settings
 from relevo import State, chain, group
 from relevo.django.site_app import SiteApp
 from relevo.errors import OptionError
+from relevo.middleware import Call, Middleware
 from tests.django.shop import tasks
 from tests.django.shop.models import Order
 from tests.eventually import PATIENCE, eventually
@@ -61,6 +63,26 @@ class TestTransactions:
             job = tasks.pay.enqueue(order().pk)
             assert job.state() is State.UNKNOWN
         assert shop.job(job.id).state() is State.READY
+
+    def test_middleware_is_around_the_enqueue_and_not_around_the_commit(self, shop: SiteApp) -> None:
+        happened: list[str] = []
+
+        class Note(Middleware):
+            def enqueue(self, call: Call) -> Iterator[None]:
+                call.headers["request_id"] = "r7"
+                happened.append("enqueue")
+                yield
+                happened.append("enqueued")
+
+        shop.middleware(Note())
+        try:
+            with transaction.atomic():
+                job = tasks.pay.enqueue(order().pk)
+                happened.append("commit")
+        finally:
+            shop.engine.middleware.clear()
+        assert happened == ["enqueue", "enqueued", "commit"]
+        assert job.info().headers == {"request_id": "r7"}
 
     def test_rolled_back_job_is_never_sent(self, shop: SiteApp) -> None:
         with pytest.raises(ZeroDivisionError), transaction.atomic():
@@ -146,7 +168,7 @@ class TestConnections:
         tasks.meeting = threading.Barrier(100)
         jobs = [tasks.meet.enqueue() for _ in range(100)]
         connections.close_all()
-        with working(shop, threads=100, concurrency=100):
+        with working(shop, threads=140, concurrency=140):
             assert [job.result(PATIENCE) for job in jobs] == [1] * 100
             # and not only when the worker stops
             eventually(lambda: open_files("default.sqlite3") == 0, what="no connection")

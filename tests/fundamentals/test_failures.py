@@ -179,7 +179,7 @@ async def test_a_failure_handler_runs_when_a_job_becomes_a_dead_letter(app: Rele
     # I expect the handler to have run once, as a job of its own, with the error, the arguments and the attempts
     (failure,) = failures
     assert (failure.job, failure.error, failure.message) == (job.id, "ValueError", "no such account")
-    assert bytes(failure.args) == b"[7]"
+    assert failure.args == [7]
     assert len(failure.attempts) == 2
 
 

@@ -32,7 +32,7 @@ from relevo.engine.outcome import (
 )
 from relevo.engine.push import NewJob, push, push_plain, push_rich
 from relevo.engine.settle import Held, Terms, done_record, settle
-from relevo.engine.turn import Limits, Moved, Settled, abandon, leave, renew, rest, turn
+from relevo.engine.turn import Limits, Moved, Settled, abandon, claim, leave, renew, rest, turn
 from relevo.engine.verdicts import Snooze
 from relevo.limits import store as limits
 from relevo.limits.limit import limit_of, read_limit
@@ -381,6 +381,28 @@ class Engine:
     def claim(self, number: int, want: int, lost: bool = False) -> None:
         """A worker asks for jobs."""
         self._turn(_pick(self.workers, number), want, [], lost=lost)
+
+    def take(self, number: int) -> None:
+        """A worker claims one job by its id, before its turn and whatever limits say."""
+        worker, job = _pick(self.workers, number), _pick(self.model.of("ready"), number)
+        found = self.perform(claim(self.queue, job.id, worker.name, LEASE_MS))
+        assert found is not None, f"{job.id} is ready and cannot be claimed"
+        worker.hands.append(self._lent(held_of(job.id.encode(), *found[1:])))
+        assert self.perform(claim(self.queue, job.id, "another", LEASE_MS)) is None
+
+    def hand_over(self, number: int) -> None:
+        """A job changes hands under its token: the new worker settles it, and so may the old one."""
+        pairs = [(worker, hand) for worker in self.busy for hand in worker.hands]
+        worker, hand = _pick(pairs, number)
+        other, held = _pick(self.workers, number + 1), hand.held
+        found = self.perform(claim(self.queue, held.id, other.name, LEASE_MS, str(held.token)))
+        if not self.model.has_right(held.id, hand.grip):
+            assert found is None, f"{held.id} was taken with an old token"
+            return
+        assert found is not None
+        self.model.jobs[held.id].lease_end_ms = self.model.now_ms + LEASE_MS
+        worker.hands.remove(hand)
+        other.hands.append(Hand(held_of(held.id.encode(), *found[1:]), hand.grip, hand.is_lost))
 
     @property
     def busy(self) -> list[Worker]:

@@ -146,6 +146,8 @@ class Model:
             self.unique.setdefault(job.name, job.id)
             return holder
         owner = self.names.get(job.name)
+        if owner is not None and job.scope == "add":
+            return None  # the name stays with the other one
         if owner is not None and not (job.scope == "queued" and self.jobs[owner].state == "running"):
             return owner
         self.names[job.name] = job.id

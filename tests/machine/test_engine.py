@@ -44,7 +44,7 @@ RICH = st.builds(
     st.sampled_from([1.0, 2.0, 0.5]),
     st.sampled_from([0, MINUTE, 7 * MINUTE, 2 * HOUR]),
     st.sampled_from(["", "x", "y"]),
-    st.sampled_from(["until_done", "queued", str(24 * HOUR)]),
+    st.sampled_from(["until_done", "queued", "add", str(24 * HOUR)]),
     st.booleans(),
     TASK,
 )
@@ -112,6 +112,8 @@ TROUBLE = {
         Step("person", {"number": ANY, "does": st.just("cancel")}, lambda engine: engine.model.jobs),
         Step("person", {"number": ANY, "does": st.just("revive")}, lambda engine: engine.model.of(*ENDED)),
         Step("person", {"number": ANY, "does": WISHES}, lambda engine: engine.model.jobs),
+        Step("take", {"number": ANY}, lambda engine: engine.model.of("ready")),
+        Step("hand_over", {"number": ANY}, lambda engine: engine.busy),
     ],
     "pauses": [Step("become", {"what": st.sampled_from(["paused", "paused for a while", "resumed", "resumed"])})],
     "limits": [

@@ -115,7 +115,11 @@ class WorkerProcess:
         eventually(lambda: self.log.count(text) >= times, what=f"{text!r} in the log")
 
     def signal(self, number: signal.Signals) -> None:
+        """Send a signal; after SIGSTOP wait until all its threads have stopped, which takes the kernel a moment."""
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            threads = Path(f"/proc/{self.process.pid}/task")
+            eventually(lambda: all(_is_stopped(thread) for thread in threads.iterdir()), what="it has stopped")
 
     def kill(self) -> None:
         """kill -9, of this process alone."""
@@ -141,6 +145,10 @@ class WorkerProcess:
         except ProcessLookupError:
             pass
         self.process.wait()
+
+
+def _is_stopped(thread: Path) -> bool:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 class Site:
@@ -195,7 +203,7 @@ class Site:
         prelude: str = "pass",
         target: str = "",
         variables: Mapping[str, str] | None = None,
-        **order: int,
+        **order: Any,
     ) -> WorkerProcess:
         """Start a worker process, alone or under its supervisor, and wait until it asks for jobs.
 
@@ -217,7 +225,7 @@ class Site:
             options += ["--alive-file", str(alive_file)] if alive_file else []
             command = [sys.executable, "-c", _COMMAND.format(prelude=prelude), "worker", target, *options]
         else:
-            text = msgspec.json.encode(Order(app=target, **order)).decode()  # type: ignore[arg-type]
+            text = msgspec.json.encode(Order(app=target, **order)).decode()
             command = [sys.executable, "-m", "relevo.worker.child", text]
         log = self._directory / f"worker-{len(self.workers)}.log"
         worker = WorkerProcess(command, env=env, log=log, dies=bool(fault))

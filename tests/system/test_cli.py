@@ -129,7 +129,7 @@ def test_installed_command_is_a_process_with_an_exit_code(server: Server, app: R
         (["job", "--name", "x", NO_SUCH_ID], f"`relevo job show {NO_SUCH_ID}` shows one"),
         (["job", "cancel", NO_SUCH_ID, "--yes", "--name", "x"], "unrecognized arguments: --yes"),
         (["job", "list", "--state", "lost", "--name", "x"], "invalid choice: 'lost'"),
-        (["job", "list", "--after", "here", "--name", "x"], "is no place in this list"),
+        (["job", "list", "--after", "here", "--name", "x"], "the `after` of a page is needed"),
         (["dead", "retry", "--name", "x"], "Give their ids, filters such as --task"),
         (["dead", "retry", "--queue", "mails", "--name", "x"], "--queue NAME --all"),
         (["dead", "discard", NO_SUCH_ID, "--all", "--name", "x"], "ids name the dead letters already"),

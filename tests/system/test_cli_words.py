@@ -195,7 +195,12 @@ def test_jobs_are_listed_by_state_and_queue_in_pages(server: Server, app: Relevo
         [mails, "shop.charge", "running"],
         [ready[0], "shop.charge", "ready"],
     ]
-    assert "there may be more: --after ready:1:default" in shown.err
+    assert "there may be more: --after ready-" in shown.err
+    assert ids("--task", "shop.charge", "--state", "ready") == ready
+    assert ids("--text", "CHARGE", "--limit", "1") == [mails]
+    assert ids("--tag", "import") == []
+    wrong = relevo("job", "list", "--name", app.name, "--task", "charge", url=server.url)
+    assert (wrong.code, "did you mean 'shop.charge'?" in wrong.err) == (2, True)
     wrong = relevo("job", "list", "--name", app.name, "--queue", "mial", url=server.url)
     assert (wrong.code, "did you mean 'mails'?" in wrong.err) == (2, True)
 

@@ -428,12 +428,16 @@ def test_enqueue_or_get_gives_the_living_task_of_that_name(project: Project, kit
 
 def test_enqueue_adds_a_task_also_when_one_has_its_name(project: Project, kit: TestKit) -> None:
     """Only EnqueueOrGet looks whether the name is taken."""
-    first, second = (Enqueue(project.uploads.RecodeGame, 1, name="same") for _ in range(2))
-    assert first.id != second.id
-    assert [row.name for row in kit.enqueued()] == ["same", "same"]
-    assert EnqueueOrGet(project.uploads.RecodeGame, 1, name="same").id == first.id
-    assert kit.drain().done == 2
-    assert EnqueueOrGet(project.uploads.RecodeGame, 1, name="same").id not in (first.id, second.id)
+    recode = project.uploads.RecodeGame
+    first, second = (Enqueue(recode, 1, name="same") for _ in range(2))
+    after = Enqueue(recode, 2, name="same", dependency=second)
+    later = Enqueue(recode, 3, name="same", scheduled_time=datetime.now(UTC) + timedelta(hours=1))
+    assert len({first, second, after, later}) == 4
+    assert [row.name for row in kit.enqueued()] == ["same"] * 4
+    assert EnqueueOrGet(recode, 1, name="same") == first
+    assert kit.drain().done == 3
+    assert later.pending
+    assert EnqueueOrGet(recode, 1, name="same") not in (first, second, after, later), "the name was that of the first"
 
 
 @pytest.mark.parametrize("enqueue", [Enqueue, EnqueueOrGet])

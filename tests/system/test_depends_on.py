@@ -389,14 +389,14 @@ STRANGE = ("with spaces", "100%", "a%20b", "año ñandú", "{braces}:and:colons"
 
 async def test_queues_may_have_strange_names(app: Relevo) -> None:
     steps = Steps(app)
-    async with working(app, queues=["default", *STRANGE, *(name + "2" for name in STRANGE)]):
+    async with working(app, queues=["default", *STRANGE, *(name + " too" for name in STRANGE)]):
         for name in STRANGE:
             parent = await steps.using(queue=name).aenqueue(1)
-            child = await steps.using(queue=name + "2", depends_on=[parent]).aenqueue(2)
+            child = await steps.using(queue=name + " too", depends_on=[parent]).aenqueue(2)
             grandchild = await steps.using(queue=name, depends_on=[child, parent]).aenqueue(3)
             assert await grandchild.aresult(PATIENCE) == 3
             flow = await (
-                steps.using(queue=name).s(1) | group(steps.using(queue=name + "2").s() for _ in range(3))
+                steps.using(queue=name).s(1) | group(steps.using(queue=name + " too").s() for _ in range(3))
             ).aenqueue()
             assert await flow.aresult(PATIENCE) == [1, 1, 1]
             assert await (await app.aworkflow(flow.id)).astate() is State.DONE

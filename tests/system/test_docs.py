@@ -27,11 +27,12 @@ from uuid import uuid4
 import pytest
 from tools.internals import layers_page
 
-from relevo import Backoff, Priority, State, errors
+from relevo import Backoff, Failure, JobInfo, Priority, State, errors
 from relevo.cli import worker as worker_command
 from relevo.cli.main import COMMANDS, build_parser
 from relevo.engine import options
 from relevo.health.thresholds import Limits, limits_of, read_limits
+from relevo.queues.queue import JobRow
 from relevo.settings import Settings
 from relevo.store import server_verdicts as checks
 from tests.conftest import PATIENT
@@ -291,6 +292,19 @@ def test_every_option_is_documented_with_its_true_default_and_place() -> None:
         assert " ".join(meaning), name
     for alias, name in options.ALIASES.items():
         assert f"alias `{alias}`" in table[name][-1]
+
+
+def test_every_field_of_a_jobs_info_and_rows_is_documented() -> None:
+    table = rows(section("docs/jobs.md", "Waiting for a result"))
+    fields = {name: row[2] for row in table if len(row) == 3 for name in re.findall(r"`(\w+)`", row[0])}
+    assert set(fields) == {*JobInfo.__struct_fields__, "error"}
+    not_in_rows = {name for name in JobInfo.__struct_fields__ if name not in JobRow.__struct_fields__}
+    assert not_in_rows - {"queue", "tags", "started_ms"} == {name for name, rows in fields.items() if rows != "yes"}
+
+
+def test_every_field_of_a_failure_is_documented() -> None:
+    text = section("docs/tasks.md", "Verdicts").partition("Its `Failure` has")[2]
+    assert set(re.findall(r"`(\w+)`", text.partition("\n\n")[0])) == set(Failure.__struct_fields__)
 
 
 def test_layers_are_drawn_as_they_are_checked() -> None:

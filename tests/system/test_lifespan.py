@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -18,7 +21,7 @@ from relevo.worker import Worker
 from tests.eventually import PATIENCE
 from tests.servers import Server
 from tests.system import lifespan_tasks as tasks
-from tests.system.shell import relevo
+from tests.system.shell import environment, relevo
 from tests.working import drain, drained, working
 
 
@@ -68,6 +71,36 @@ def test_a_worker_whose_lifespan_fails_does_not_start(server: Server, tmp_path: 
     said = "the worker cannot start: the lifespan of the app failed: OSError('the database does not answer')"
     assert result.err.count(said) == 1
     assert 'shop.py", line 5, in lifespan' in result.err
+
+
+@pytest.mark.parametrize("named", ["shop.jobs:app", "shop.jobs"])
+def test_a_worker_of_a_project_gives_it_to_child_processes_of_other_modules(
+    server: Server, tmp_path: Path, named: str
+) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    (tmp_path / "shop" / "jobs.py").write_text(
+        "from relevo import Relevo\n"
+        f"app = Relevo('p{uuid4().hex}', imports=['shop.mails'])\n"
+        "@app.lifespan\n"
+        "def lifespan(app):\n"
+        "    yield f'pool of {app.name[0]}'\n"
+        "    print('closed')\n"
+    )
+    (tmp_path / "shop" / "mails.py").write_text(
+        "from relevo import current_job\n"
+        "from shop.jobs import app\n"
+        "@app.task(executor='process')\n"
+        "def remind():\n"
+        "    print('got the', current_job().state)\n"
+    )
+    (tmp_path / "enqueue.py").write_text("from shop.mails import remind\nremind.enqueue()\n")
+    env = environment(server.url)
+    subprocess.run([sys.executable, "enqueue.py"], cwd=tmp_path, env=env, check=True, timeout=PATIENCE)
+    result = relevo("worker", named, "--burst", url=server.url, cwd=tmp_path)
+    assert result.code == 0, result.err
+    assert "got the pool of p" in result.out + result.err
+    assert (result.out + result.err).count("closed") == 2, "in the worker and in its child"
 
 
 def test_a_lifespan_that_fails_in_a_child_process_fails_the_attempt_and_says_so(

@@ -17,7 +17,9 @@ from relevo.testing import job_context
 from relevo.worker import Worker
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, eventually
+from tests.servers import Server
 from tests.system import middleware_tasks as tasks
+from tests.system.shell import relevo
 from tests.working import drain, drained, working
 
 where: ContextVar[str] = ContextVar("where", default="nowhere")
@@ -485,6 +487,26 @@ def test_headers_that_are_too_large_are_refused(app: Relevo) -> None:
 
     with pytest.raises(PayloadTooLarge, match="task: headers"):
         task.enqueue()
+
+
+def test_headers_are_shown_with_the_job_and_masked(app: Relevo, server: Server) -> None:
+    class Give(Middleware):
+        def enqueue(self, call: Call) -> Iterator[None]:
+            call.headers |= {"request_id": "r7", "api_token": "hunter2"}
+            yield
+
+    app.middleware(Give())
+
+    @app.task
+    def task(text: str = "") -> None: ...
+
+    job, large = task.enqueue(), task.enqueue("x" * 5000)
+    assert job.info().headers == {"request_id": "r7", "api_token": "hunter2"}
+    drained(app)
+    assert job.info().headers == {"request_id": "r7", "api_token": "hunter2"}, "the record of a done job has them"
+    assert large.info().headers == {}, "that of a large one has neither arguments nor headers"
+    shown = relevo("job", "show", job.id, "--name", app.name, url=server.url)
+    assert "request_id=r7, api_token=***" in shown.out
 
 
 # the bus

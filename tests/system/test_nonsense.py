@@ -194,7 +194,7 @@ VALUES = [
     Case("Worker(d.app, concurrency='many')", OptionError, "concurrency: .* found 'many'"),
     Case("Worker(d.app, threads='many')", OptionError, "threads: .* found 'many'"),
     Case("Worker(d.app, queues='mail')", OptionError, "a list of names is needed, such as .* found 'mail'"),
-    Case("Worker(d.app, queues=[5])", OptionError, "queue: .* found 5"),
+    Case("Worker(d.app, queues=[5])", OptionError, "queues: .* found 5"),
     Case("Worker(d.app, max_jobs=0)", OptionError, "max_jobs"),
     Case("Worker(d.app, queues=[f'q{n}' for n in range(300)])", OptionError, "at most 255 queues, found 300"),
 ]

@@ -208,7 +208,7 @@ def test_a_buried_job_calls_its_handler(app: Relevo) -> None:
     (lease,) = app.queue().take(1)
     lease.bury("broken")
     drained(app)
-    assert [(failure.job, failure.reason, bytes(failure.args)) for failure in handled] == [(job.id, "broken", b"[7]")]
+    assert [(failure.job, failure.reason, failure.args) for failure in handled] == [(job.id, "broken", [7])]
 
 
 def test_expired_and_unreadable_jobs_are_not_handed_to_takers(times: Times) -> None:

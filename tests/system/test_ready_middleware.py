@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import sentry_sdk
 import structlog
 
 from relevo import Relevo, State, Task
-from relevo.errors import JobFailed, OptionError, PayloadError
-from relevo.middleware import Call, ContextVars, Structlog
+from relevo.errors import ConfigurationError, JobFailed, OptionError, PayloadError
+from relevo.middleware import Call, ContextVars, Middleware, Sentry, Structlog
 from relevo.testing import job_context
 from tests.eventually import PATIENCE, eventually
 from tests.system import ready_tasks as tasks
@@ -32,6 +33,17 @@ def ready(app: Relevo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
             tasks.app.queue(queue).clear()
     sentry_sdk.get_client().close()
     sentry_sdk.get_global_scope().set_client(None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "program"), [(Structlog, "structlog", "structlog"), (Sentry, "sentry_sdk", "sentry-sdk")]
+)
+def test_a_library_that_is_not_installed_is_named(
+    kind: Callable[[], Middleware], module: str, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigurationError, match=f"pip install {program}"):
+        kind()
 
 
 # context variables

@@ -73,7 +73,7 @@ def asking(app: Relevo, blocking: bool) -> Callable[[int, float], Awaitable[Any]
 async def test_many_requests_at_once_use_no_more_connections_than_one(bus: Relevo, server: Server) -> None:
     gate = Gate(bus)
     me = bus.service("me")
-    async with answering(bus, concurrency=300):
+    async with answering(bus, concurrency=400):
         first = asyncio.create_task(me.arequest("a.b", {"n": 0}, timeout=PATIENCE))
         await gate.reached(1)
         with_one, keys_with_one = connections(server), len(await keys(bus))
@@ -250,7 +250,7 @@ async def test_plain_functions_that_request_their_own_service_without_a_free_thr
         return "answer"
 
     me = bus.service("me")
-    async with answering(bus, threads=2):
+    async with answering(bus, threads=2, queues=["a:actions"]):
         answers = await asyncio.gather(*(me.arequest("a.outer", {"n": n}, timeout=PATIENCE) for n in range(2)))
         assert answers == ["no room"] * 2
         assert await me.arequest("a.inner", timeout=PATIENCE) == "answer"
@@ -647,7 +647,7 @@ def test_requests_whose_answers_were_lost_because_the_loop_did_not_read_them_end
             assert len(await me.arequest("a.b", timeout=PATIENCE)) == 100_000, "the next one is answered"
             return kinds(found)
 
-        with answering(app, concurrency=60):
+        with answering(app, concurrency=80):
             found = asyncio.run(ask())
         assert set(found) <= {"answer", "OutcomeUnknown"}
         asker.close()

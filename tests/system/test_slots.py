@@ -8,11 +8,12 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relevo import Relevo
+from relevo import Relevo, State
 from relevo.bus.catalogue import catalogue, concerns
 from relevo.errors import OptionError, SettingsError
 from relevo.worker import Worker, slots_duty
@@ -21,6 +22,8 @@ from relevo.worker.presence import Presence
 from relevo.worker.slots_duty import SlotsDuty
 from tests.conftest import AppFactory
 from tests.eventually import PATIENCE, aeventually
+from tests.servers import Server
+from tests.system.shell import relevo
 from tests.working import drain, working
 
 SLOW = 300
@@ -116,18 +119,21 @@ async def test_a_queue_with_slots_takes_so_many_and_has_them(app: Relevo, slow: 
     assert slow.most.total() <= 20 + 10 + 5
 
 
-async def test_claims_of_several_queues_stay_bounded(app: Relevo) -> None:
+@pytest.mark.parametrize("end", ["done", "retry", "dead"])
+async def test_claims_of_several_queues_stay_bounded(app: Relevo, end: str) -> None:
     """A killed worker's claims run again, so there must not be more of them than documented."""
 
-    @app.task(result_ttl=0)
-    async def step(number: int) -> None: ...
+    @app.task(result_ttl=0, retries=int(end == "retry"), backoff=3600)
+    async def step(number: int) -> None:
+        if end != "done":
+            raise ValueError(number)
 
     queues = ["one", "two", "three:10"]
     for queue in ("one", "two", "three"):
         await step.using(queue=queue).aenqueue_many([((number,), {}) for number in range(1_500)])
     most = looks = 0
     async with working(app, queues=queues, concurrency=50) as worker:
-        while worker.done < 4_500:
+        while worker.done + worker.failed < 4_500:
             most, looks = max(most, worker.in_hand if worker.is_registered else 0), looks + 1
             await asyncio.sleep(0)
     assert looks > 10
@@ -271,3 +277,43 @@ async def test_services_show_that_no_slot_is_free(bus_factory: AppFactory, slow:
         slow.released.set()
         await aeventually(lambda: not slow.running.total() and worker.done >= 20)
     await shop.aclose()
+
+
+# the command line
+
+
+def test_queues_of_several_options_add_up(app: Relevo, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(f"""
+from relevo import Relevo, State
+
+app = Relevo({app.name!r}, env="test")
+
+
+@app.task
+async def step(number: int) -> int:
+    return number
+""")
+    step = app.task(name="shop.step")(lambda number: number)
+    queues = ("one", "two", "three", "four")
+    jobs = {queue: step.using(queue=queue).enqueue(1) for queue in queues}
+    options = ("-Q", "one,two", "-Q", "three:5")
+    ran = relevo("worker", "shop:app", *options, "--burst", cwd=tmp_path, url=server.url)
+    assert ran.code == 0, ran.err
+    assert "queues one, two, three:5, 100 at once" in ran.err
+    assert [jobs[queue].result(timeout=PATIENCE) for queue in queues[:3]] == [1, 1, 1]
+    assert jobs["four"].state() is State.READY
+    jobs["four"].cancel()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-Q", "one:80,two:40", "-c", "100"), "120 slots are given to queues, of 100"),
+        (("-Q", "one:0"), "slots are a number from 1"),
+        (("-Q", "one:5", "-Q", "one:6"), "queue 'one' has one number of slots, found 5 and 6"),
+    ],
+)
+def test_slots_that_do_not_fit_are_refused_at_once(options: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    ran = relevo("worker", "shop:app", *options, cwd=tmp_path)
+    assert ran.code == 2
+    assert message in ran.err

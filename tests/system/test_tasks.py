@@ -394,7 +394,7 @@ async def test_the_failure_handler_gets_the_job_its_arguments_and_its_attempts(a
         ("eu",),
     )
     assert (failure.reason, failure.error, failure.message) == ("retries_exhausted", "ValueError", "attempt 2")
-    assert (bytes(failure.args), bytes(failure.kwargs)) == (b"[7]", b'{"cents":990}')
+    assert (failure.args, failure.kwargs) == ([7], {"cents": 990})
     assert [attempt.message for attempt in failure.attempts] == ["attempt 1", "attempt 2"]
     assert 'raise ValueError(f"attempt' in failure.traceback
 

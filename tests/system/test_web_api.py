@@ -104,7 +104,7 @@ def test_every_kind_of_object_can_be_read(desk: Desk) -> None:
         assert here.ask("/services/embedding")["services"][0]["actions"][0]["about"] == "Make it loud."
         assert here.ask("/asyncapi.json")["asyncapi"] == "3.0.0"
         assert here.ask("/tallies")["actions"]["done"] == 1
-        assert here.ask("/traces/task_7")[0]["type"] == "embedding.generate"
+        assert here.ask("/traces/task_7")["items"][0]["type"] == "embedding.generate"
         assert here.ask("/workers") == {"workers": [], "silent": []}
         assert here.ask("/audit") == {"items": [], "next": None}
         assert here.ask("/me") == {"name": "operator-ana", "role": "operator", "app": "shop", "env": "test"}
@@ -448,7 +448,7 @@ def test_a_workflow_is_cancelled_and_run_again(desk: Desk) -> None:
 def test_cleanup_of_a_task_is_a_dry_run_by_default(desk: Desk) -> None:
     desk.app.service("ingestion").send("embedding.generate", {"text": "b"}, conversation="task_8")
     with desk("admin") as here:
-        assert here.ask("/conversations/task_8")[0]["state"] == "ready"
+        assert here.ask("/conversations/task_8")["items"][0]["state"] == "ready"
         assert here.do("/conversations/task_8/cleanup")["living"] == 1
         assert deeds(desk.app) == []
         assert here.do("/conversations/task_8/cleanup", dry_run=False, dead=True)["dry_run"] is False

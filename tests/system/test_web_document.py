@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import pytest
 
@@ -33,6 +33,11 @@ def lines(context, value):
 """
 #: Another name for a path, with the same code behind it.
 SAME = "/queue/dlq"
+
+
+def test_every_list_is_a_page() -> None:
+    bare = [route.path for route in ROUTES if not route.changes and get_origin(route.answers) is list]
+    assert bare == []
 
 
 def test_every_route_is_described_once() -> None:

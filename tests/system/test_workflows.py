@@ -215,7 +215,7 @@ async def test_the_failure_handler_of_a_member_gets_its_input(app: Relevo, sums:
         await aeventually(lambda: handled, what="the handler ran")
     (failure,) = handled
     assert failure.job == (await flow.ainfo()).members[1].id
-    assert bytes(failure.args) == b"[3,7]"
+    assert failure.args == [3, 7]
     assert (await flow.aprogress()).total == 3, "the handler's job is none of the workflow's"
 
 

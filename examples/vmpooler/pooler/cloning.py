@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-import msgspec
 from relevo import Cancel, Failure, current_job
 
 from config import VmPool
@@ -46,7 +45,7 @@ async def _enter(vm: str, kind: VmPool, request_id: str, retry_count: int) -> bo
 
 async def clone_failed(failure: Failure) -> None:
     """The job is a dead letter; the machine leaves `pending`, and who asked for it is told. Called once."""
-    vm, pool, request_id, _ = msgspec.json.decode(failure.args)
+    vm, pool, request_id, _ = failure.args
     await vms[pool].aupdate(vm, error_class=failure.error, error_message=failure.message)
     await vms[pool].aremove(vm, "pending")
     log.error("%s: given up, %s: %s", vm, failure.reason, failure.message)

@@ -14,7 +14,7 @@ from relevo.bus.span import Span
 from relevo.web.access import Role
 from relevo.web.asked import DryRun
 from relevo.web.problems import not_there
-from relevo.web.route import Desk, Did, get, post
+from relevo.web.route import Desk, Did, Page, get, post
 
 
 class Services(Struct, frozen=True):
@@ -79,21 +79,21 @@ async def tallies(desk: Desk) -> dict[str, Tally]:
 
 
 @get("/traces/{operation}")
-async def trace(desk: Desk, operation: str) -> list[Span]:
+async def trace(desk: Desk, operation: str) -> Page[Span]:
     """The path of an operation through all services, by its correlation id, conversation, or the id of a message."""
     found = await desk.app.conversations.atrace(operation)
     if not found:
         raise not_there("trace of an operation, conversation or message", operation)
-    return found
+    return Page.whole(found)
 
 
 @get("/conversations/{conversation}")
-async def conversation(desk: Desk, conversation: str) -> list[Made]:
+async def conversation(desk: Desk, conversation: str) -> Page[Made]:
     """What was made on behalf of a conversation of the bus and still exists, oldest first."""
     found = await desk.app.conversations.alist(conversation)
     if not found:
         raise not_there("conversation", conversation)
-    return found
+    return Page.whole(found)
 
 
 @post("/conversations/{conversation}/cleanup", "conversation.cleanup", Role.ADMIN)

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     passwords = [f"CHANGE-ME-{user.name}" if args.placeholders else secrets.token_hex(LENGTH) for user in users]
     rows = list(zip(users, passwords, strict=True))
     if args.json:
-        Screen().json([{**msgspec.to_builtins(user), "password": password} for user, password in rows])
+        Screen().page([{**msgspec.to_builtins(user), "password": password} for user, password in rows])
         return Exit.OK
     if not args.app:
         print(acl.DEFAULT)

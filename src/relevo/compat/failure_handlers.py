@@ -8,8 +8,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from relevo.engine.handle import Job
 from relevo.engine.settle import Failure
 from relevo.engine.task import Task
@@ -64,7 +62,7 @@ def _handler(app: Relevo, path: str) -> Callable[..., Any]:
 def _context(failure: Failure, label: str) -> dict[str, Any]:
     """The failure as a dict, with the arguments under both spellings that were in use."""
     module, _, function = failure.task.rpartition(":" if ":" in failure.task else ".")
-    argv, kwarg = msgspec.json.decode(failure.args), msgspec.json.decode(failure.kwargs)
+    argv, kwarg = failure.args, failure.kwargs
     return {
         "id": failure.job,
         "name": label,

@@ -12,14 +12,14 @@ from relevo.app import Relevo
 from relevo.cli import target
 from relevo.cli.exits import Exit
 from relevo.cli.options import Subparsers, add_app, add_json, add_page, command, group
-from relevo.cli.refusing import refuse_unknown_queue
+from relevo.cli.refusing import refuse_unknown, refuse_unknown_queue
 from relevo.cli.screen import Screen, away, tell_more
 from relevo.cli.words import add_name
 from relevo.engine.cli_view import describe, show_logs
 from relevo.engine.handle import Job, JobInfo
 from relevo.engine.job import State
 from relevo.errors import UnknownJob
-from relevo.queues.listing import STATES, ListedJob, listing
+from relevo.queues.searching import ORDER, FoundJob, JobFilters, searching
 from relevo.web.shown import shown_job, shown_text
 
 ID = "01k9q4w2zhq3mf7d0a2f"
@@ -89,15 +89,23 @@ def _add_list(actions: Subparsers) -> None:
         actions,
         "list",
         "jobs by their state, in the order in which they will run; ended ones newest first",
-        about="Jobs move while they are listed, so a page may repeat or miss some. Dead letters: `relevo dead list`.",
+        about="""
+        All options that are given must fit. A page costs the same however many jobs there are, so one may hold few, or
+        none, and not be the last. Dead letters have more filters: `relevo dead list`.
+        """,
         examples="""
         relevo job list -A shop:app
         relevo job list --name shop --queue mails --state scheduled --limit 200
-        relevo job list --name shop --state running --json
+        relevo job list --name shop --task shop.charge --state running --json
         """,
     )
     parser.add_argument("--queue", metavar="NAME", help="only of this queue")
-    parser.add_argument("--state", choices=STATES, metavar="STATE", help=f"only in this one: {', '.join(STATES)}")
+    states = [state.value for state in ORDER]
+    parser.add_argument("--state", choices=states, metavar="STATE", help=f"only in this one: {', '.join(states)}")
+    parser.add_argument("--task", metavar="NAME", help="only of this task")
+    parser.add_argument("--tenant", metavar="NAME", help="only of this tenant")
+    parser.add_argument("--tag", metavar="TAG", help="only with this tag")
+    parser.add_argument("--text", metavar="TEXT", help="only where this is in the name or the task")
     add_page(parser)
     add_json(parser)
     add_app(parser)
@@ -112,19 +120,24 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(screen: Screen, app: Relevo, args: argparse.Namespace) -> int:
     refuse_unknown_queue(app, args.queue)
-    page = app.engine.run(listing(app.engine, queue=args.queue, state=args.state, limit=args.limit, after=args.after))
+    names = {name: getattr(args, name) or "" for name in ("queue", "task", "tenant", "tag", "text")}
+    wanted = JobFilters(state=State(args.state) if args.state else None, **names)
+    page = app.engine.run(searching(app.engine, wanted, limit=args.limit, after=args.after))
+    if not page.rows and not page.after:
+        refuse_unknown(app, "task", args.task, queue=args.queue)
+        refuse_unknown(app, "tenant", args.tenant, queue=args.queue)
     if args.json:
-        screen.page(page.items, page.next)
-    elif page.items:
-        _draw_list(screen, page.items)
+        screen.page(page.rows, page.after or None)
+    elif page.rows:
+        _draw_list(screen, page.rows)
     else:
-        screen.line("no jobs")
+        screen.line("no jobs" if not page.after else "none of those that were looked at")
     if not args.json:
-        tell_more(page.next)
-    return Exit.OK if page.items else target.code_of_nothing(app)
+        tell_more(page.after)
+    return Exit.OK if page.rows or page.after else target.code_of_nothing(app)
 
 
-def _draw_list(screen: Screen, rows: list[ListedJob]) -> None:
+def _draw_list(screen: Screen, rows: list[FoundJob]) -> None:
     screen.columns(
         {
             "id": [row.id for row in rows],
@@ -140,7 +153,7 @@ def _draw_list(screen: Screen, rows: list[ListedJob]) -> None:
     )
 
 
-def _when(row: ListedJob) -> int | None:
+def _when(row: FoundJob) -> int | None:
     """When it is due, if it is scheduled; when it ended, if it has; else when it was enqueued."""
     return row.due_ms if row.state is State.SCHEDULED else row.ended_ms or row.enqueued_ms
 

@@ -33,6 +33,7 @@ def describe(screen: Screen, info: JobInfo) -> None:
             ("name", info.name or ""),
             ("tenant", info.tenant or ""),
             ("tags", ", ".join(info.tags or ())),
+            ("headers", _not_too_long(", ".join(f"{name}={text}" for name, text in (info.headers or {}).items()))),
             ("workflow", info.workflow or ""),
             ("waits for", f"{plural(info.waits_for, 'job')} to end" if info.waits_for else ""),
             ("held up", info.held_up),

@@ -64,6 +64,8 @@ class JobInfo(Struct, frozen=True, kw_only=True):
     name: str | None = None
     tenant: str | None = None
     tags: tuple[str, ...] | None = None
+    #: What middleware gave it.
+    headers: dict[str, str] | None = None
     due_ms: int | None = None
     started_ms: int | None = None
     ended_ms: int | None = None
@@ -352,6 +354,7 @@ def _info(seen: jobs.Seen, queue: str, known: Envelope | None, given_up: GivenUp
         name=given_up.entity if given_up else envelope.name if is_known else None,
         tenant=envelope.tenant if is_known else None,
         tags=envelope.tags if is_known else None,
+        headers=envelope.job_headers or {} if is_known else None,
         due_ms=seen.due_ms if seen.state is State.SCHEDULED else None,
         started_ms=record.started_ms or None if record else claim.since_ms if claim else None,
         ended_ms=record.ended_ms if record else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -28,8 +29,9 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     error: str = ""
     message: str = ""
     traceback: str = ""
-    args: Raw = Raw(b"[]")
-    kwargs: Raw = Raw(b"{}")
+    #: What the job was called with, as JSON values: a list, and a dict.
+    args: Any = []
+    kwargs: Any = {}
     attempts: tuple[Attempt, ...] = ()
     name: str = ""
     tags: tuple[str, ...] = ()
@@ -81,7 +83,8 @@ def kept_body(held: Held) -> bytes:
     if len(held.body) <= BODY_KEPT or held.envelope is None:
         return held.body
     # Not held.envelope: what the job took from its parents is among the arguments there.
-    return write(msgspec.structs.replace(read_envelope(held.body), args=_NOT_KEPT, kwargs=_NOT_KEPT))
+    envelope = msgspec.structs.replace(read_envelope(held.body), args=_NOT_KEPT, kwargs=_NOT_KEPT, job_headers=None)
+    return write(envelope)
 
 
 def done_record(held: Held, now_ms: int, result: bytes, not_kept: str = "", *, keeps_body: bool = True) -> Record:

@@ -24,7 +24,7 @@ from relevo.engine.lists import known_queues, listed_queues
 from relevo.errors import OptionError
 from relevo.limits.cli import limit, limits, pause, resume
 from relevo.queues import store as queues
-from relevo.queues.listing import STATES
+from relevo.queues.searching import ORDER
 from relevo.queues.store import Place, QueueStats
 from relevo.store.plan import Ahead, Call, Steps
 from relevo.text.durations import seconds
@@ -178,7 +178,7 @@ def _list(app: Relevo, args: argparse.Namespace) -> int:
     if found:
         Screen().columns(
             {"queue": [one.name for one in found]}
-            | {state: [getattr(one, state) for one in found] for state in STATES}
+            | {state.value: [getattr(one, state.value) for one in found] for state in ORDER}
             | {"idle": [one.idle_workers for one in found], "paused": [one.paused for one in found]},
             spare=["cancelled", "expired", "done", "idle"],
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from relevo.engine.lists import job_queues
 from relevo.limits.limit import CODE, TASK, TENANT
-from relevo.queues.listing import STATES
+from relevo.queues.searching import ORDER
 from relevo.queues.store import Listed, page
 from relevo.store.keys import QueueKeys
 from relevo.store.plan import Ahead, Call, Steps
@@ -72,7 +72,7 @@ def _targets(text: str) -> Iterator[str]:
 
 def _samples(queue: QueueKeys, kind: Kind) -> Steps[set[str]]:
     """What some jobs of each state name."""
-    pages: list[list[Listed]] = yield Ahead(page(queue, state, 0, LOOKED_AT) for state in STATES)
+    pages: list[list[Listed]] = yield Ahead(page(queue, state, 0, LOOKED_AT) for state in ORDER)
     found = {_named(job, kind) for jobs in pages for job in jobs}
     return {name for name in found if name}
 

@@ -78,6 +78,8 @@ def searching(engine: Engine, wanted: JobFilters, *, limit: int = 100, after: st
     """A page of the jobs that fit: full, unless so many were read that the next page goes on from there."""
     check_page(0, limit)
     names = yield from job_queues(engine)
+    if wanted.queue and wanted.queue not in names:  # of another app of the bus
+        names = [*names, wanted.queue]
     stats: list[QueueStats] = yield Ahead(store.count(engine.keys_of(name), name) for name in names)
     search = _Search(engine, wanted, limit)
     cells, mark = _cells(stats, wanted, after)

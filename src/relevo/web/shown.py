@@ -30,6 +30,7 @@ def shown_job(app: Relevo, info: JobInfo, *, all: bool = True) -> JobInfo:
         info,
         args=args,
         kwargs=kwargs,
+        headers=masked(info.headers, marked),
         result=masked(_opened(app, info.result, all), marked),
         attempts=tuple(_shown_attempt(attempt, marked, all=all) for attempt in info.attempts),
         progress=info.progress and _shown_progress(info.progress, marked),

@@ -34,7 +34,7 @@ def announce(worker: Worker, *, in_full: bool) -> None:
         _many(len(tasks), "task"),
         *([_many(len(actions), "action")] if actions else []),
         _many(len(schedules), "schedule"),
-        f"queues {_listed(worker.queues)}",
+        f"queues {_listed(worker.queues_as_given)}",
         f"{worker.concurrency} at once",
     ]
     log.info("worker %s: %s", worker.id, ", ".join(parts))

@@ -136,6 +136,12 @@ class Worker:
         some_async = any(task.is_async for task in known) or bool(settings.allow) or not known
         self._slots = self.concurrency if some_async else min(self.concurrency, self.threads)
 
+    @property
+    def queues_as_given(self) -> list[str]:
+        """Its queues as `-Q` takes them: `mail:20` has 20 slots of its own."""
+        pairs = zip(self.queues, self._given, strict=True)
+        return [queue if slots is None else f"{queue}:{slots}" for queue, slots in pairs]
+
     def _all_queues(self) -> list[str]:
         of_tasks = [task.options.queue for task in self.engine.tasks.values()]
         return [self.engine.settings.queue, *of_tasks, *self.engine.part(Bus).queues(self.id)]

@@ -171,6 +171,22 @@ class TestDetail:
         assert f"/workflow/{flow.id}/" in client.get(detail(first)).content.decode()
         flow.cancel()
 
+    def test_workflow_is_cancelled_and_retried(self, shop: SiteApp, client: Client, login: Login) -> None:
+        flow = chain(tasks.tidy.s(), tasks.speak.si("de")).enqueue()
+        address = f"{LIST}workflow/{flow.id}/"
+        assert login("view_job").post(address, {"action": "retry"}).status_code == 403
+        assert login("view_job").post(f"{address}?ask=cancel").status_code == 403
+        assert client.post(address, {"action": "explode"}).status_code == 403
+        assert "Its jobs that have not ended are cancelled" in text_of(client.get(f"{address}?ask=cancel"))
+        assert flow.state() is not State.CANCELLED
+        page = client.post(f"{address}?ask=cancel", follow=True)
+        assert (flow.state(), messages_of(page)[0]) == (State.CANCELLED, "2 jobs of the workflow cancelled.")
+        assert "retried." in messages_of(client.post(address, {"action": "retry"}, follow=True))[0]
+        assert flow.state() is not State.CANCELLED
+        names = [one.what for one in shop.audit.list(app=shop.name)]
+        assert names == ["workflow.retry", "workflow.cancel"]
+        flow.cancel()
+
     def test_job_that_is_gone_leads_to_the_list(self, shop: SiteApp, client: Client) -> None:
         page = client.get(f"{LIST}{shop.engine.new_id()}/change/", follow=True)
         assert page.redirect_chain == [(LIST, 302)]
@@ -227,3 +243,26 @@ class TestPermissions:
         assert login(*(every - {permission})).post(LIST, asked).status_code == 403
         assert login(permission, "view_job").post(LIST, asked).status_code == 302
         assert job.state() in (State.SCHEDULED, State.READY, State.CANCELLED)
+
+
+class TestHostileJobs:
+    def test_markup_in_names_and_arguments_is_text(self, shop: SiteApp, client: Client) -> None:
+        evil = "<script>alert(1)</script>"
+        job = tasks.speak.using(name=evil, tags=[evil], tenant=evil).enqueue(evil)
+        for address in (LIST, detail(job), f"{LIST}?q={evil}&tag={evil}"):
+            page = client.get(address).content.decode()
+            assert evil not in page and "&lt;script&gt;" in page
+
+    def test_body_that_cannot_be_read_hides_no_other_job(self, shop: SiteApp, server: Server, client: Client) -> None:
+        job, other = tasks.pay.enqueue(1), tasks.pay.enqueue(2)
+        server.ask("HSET", shop.engine.keys_of("default").key("jobs"), job.id, b"\xff{not an envelope")
+        assert set(rows_of(client.get(LIST))) == {job.id, other.id}
+        assert rows_of(client.get(f"{LIST}?task=tests.django.shop.tasks.pay")) == [other.id]
+        assert "They were not kept." in text_of(client.get(detail(job)))
+        shop.queue().clear()
+
+    def test_record_that_cannot_be_read(self, shop: SiteApp, server: Server, client: Client) -> None:
+        job = tasks.pay.enqueue(10**9)
+        drained(shop)
+        server.ask("SET", shop.engine.keys_of("default").own("ended", job.id), b"\xff", "PX", 60_000)
+        assert rows_of(client.get(LIST)) == [job.id]

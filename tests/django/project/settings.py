@@ -27,6 +27,8 @@ INSTALLED_APPS = [
     "tests.django.mails",
     "tests.django.oldqueue",
     *([] if HAS_TASKS else ["django_tasks"]),
+    # Celery takes a while to import, so only test processes do, and not those that they start.
+    *(["django_celery_beat"] if os.environ.get("SHOP_BEAT") else []),
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

@@ -125,6 +125,7 @@ class ActionPage(RelevoAdmin, Generic[T]):
             request,
             "confirm",
             title=action.label if action.form else "Are you sure?",
+            crumb=action.label,
             action=action,
             form=form,
             objects=[(value, self.id_of(one), self._where(one)) for value, one in objects],

@@ -20,6 +20,7 @@ def job_page(page: ActionPage[AnyJob], request: HttpRequest, job: AnyJob) -> Htt
     sees_all = request.user.has_perm("relevo.view_output_job")
     info = shown_job(app, job.info(), all=sees_all)
     relatives = (("Took the place of", info.origin), ("Its place was taken by", info.replaced_by))
+    workflow_url = _workflow_url(page, info.workflow) if info.workflow else ""
     return page.answer(
         request,
         "job",
@@ -32,10 +33,13 @@ def job_page(page: ActionPage[AnyJob], request: HttpRequest, job: AnyJob) -> Htt
         parameters=_parameters(info),
         took_ms=info.ended_ms - info.started_ms if info.ended_ms and info.started_ms else None,
         actions=[action for action in page.allowed(request) if action.fits(info)],
-        workflow_url=_workflow_url(page, info.workflow) if info.workflow else "",
+        workflow_url=workflow_url,
         relatives=[(what, id, page.reverse("change", id)) for what, id in relatives if id],
         list_url=page.changelist_url(),
-        history_url=page.reverse("history", info.id),
+        tools=[
+            *([("Workflow", workflow_url)] if workflow_url else []),
+            ("History", page.reverse("history", info.id)),
+        ],
     )
 
 

@@ -55,6 +55,11 @@ class Listing(Struct, kw_only=True):
         return len(self.result_list)
 
     @property
+    def has_filters(self) -> bool:
+        """Whether there is a sidebar."""
+        return bool(self.filters)
+
+    @property
     def has_active_filters(self) -> bool:
         """Whether something is left out."""
         return any(self.params.values())

@@ -15,6 +15,7 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.http import urlencode
 
+from django import VERSION
 from relevo.audit.trail import Doing
 from relevo.django.discovery import discover
 from relevo.django.site_app import app
@@ -30,7 +31,9 @@ def asking(view: View) -> View:
 
     @functools.wraps(view)
     def answered(self: RelevoAdmin, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        discover()  # which arguments are secret is known only where the code is
+        if not self.knows_tasks:  # which arguments are secret is known only where the code is
+            discover()
+            self.knows_tasks = True
         try:
             found: HttpResponse = view(self, request, *args, **kwargs)
         except StoreError as error:
@@ -49,6 +52,9 @@ def asking(view: View) -> View:
 
 class RelevoAdmin(admin.ModelAdmin):
     """A page whose rows are on the server of relevo: nothing here asks the database."""
+
+    #: Whether the tasks of the project are imported.
+    knows_tasks = False
 
     class Media:
         """Beside the style of the admin."""
@@ -147,6 +153,8 @@ class RelevoAdmin(admin.ModelAdmin):
             "title": title,
             "opts": self.opts,
             "media": self.media,
+            "crumb": more.get("subtitle") or title,
+            "lists_crumbs": VERSION >= (6, 1),  # since then they are a list
             "has_view_permission": self.has_view_permission(request),
             **more,
         }

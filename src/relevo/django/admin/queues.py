@@ -154,14 +154,14 @@ class QueueAdmin(ActionPage[Queue]):
             subtitle=queue.name,
             stats=stats,
             counts=[(state, getattr(stats, state), self.jobs_url(queue.name, state)) for state in states],
-            limits=queue.limits(),
+            limits=[one for one in queue.limits() if one.concurrency is not None or one.rate],
             pauses=[one for one in queue.pauses() if one.kind != "schedule"],
             may_change=self.may(request, "change"),
             limiting=limiting,
             pausing=pausing,
             actions=[action for action in self.allowed(request) if action.fits(stats)],
             list_url=self.changelist_url(),
-            history_url=self.reverse("history", queue.name),
+            tools=[("History", self.reverse("history", queue.name))],
         )
 
     def _control(

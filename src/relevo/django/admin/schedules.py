@@ -189,7 +189,7 @@ class ScheduleAdmin(ActionPage[Schedule]):
         if request.method == "POST":
             return self.act(request)
         schedule = app.schedules.get(unquote(object_id))
-        info = shown_schedule(app, schedule.info())
+        info = shown_schedule(app, schedule.info(), all=request.user.has_perm("relevo.view_output_job"))
         return self.answer(
             request,
             "schedule",
@@ -201,8 +201,10 @@ class ScheduleAdmin(ActionPage[Schedule]):
             history=[(one, self._job_url(one.job, info.queue)) for one in schedule.history(SHOWN)],
             last_url=self._job_url(info.last_job, info.queue),
             actions=[action for action in self.allowed(request) if action.fits(info)],
-            edit_url=self.reverse("edit", info.name) if self.may(request, "change") else "",
-            history_url=self.reverse("history", info.name),
+            tools=[
+                *([("Change when it fires", self.reverse("edit", info.name))] if self.may(request, "change") else []),
+                ("History", self.reverse("history", info.name)),
+            ],
             list_url=self.changelist_url(),
         )
 

@@ -1,6 +1,7 @@
---[[ Claim one job by its id for a caller with a loop of its own: a job that could start (limits are not asked), or one that
-runs, which changes hands. What waits for a time or for other jobs stays where it is.
-KEYS  jobs ready running waiting carried claims story clock parking parked limits lines rerouted sought
+--[[ Claim one job by its id for a caller with a loop of its own: a job that could start, or one that runs, which changes
+hands. What waits for a time or for other jobs stays where it is. Limits and pauses do not hold it up, but count it: jobs
+that are not asked for by their ids wait the longer.
+KEYS  jobs ready running waiting carried claims story clock parking parked limits holding lines rerouted sought
 ARGV  id         id    the job
       worker     id    the caller
       lease_ms   int   from now on
@@ -24,6 +25,14 @@ else
   redis.call('ZREM', ready, id)
   redis.call('ZREM', waiting, id)
   if redis.call('EXISTS', ready) == 0 then redis.call('DEL', clock) end -- nothing is queued: the virtual times start anew
+  local under = {}
+  for _, name in ipairs({ 'q:', tenant_of(body) or '', task_of(body) or '' }) do
+    if name ~= '' and redis.call('HEXISTS', limits, name) == 1 then
+      under[#under + 1] = name
+      redis.call('HINCRBY', holding, '#' .. name, 1)
+    end
+  end
+  if #under > 0 then redis.call('HSET', holding, id, table.concat(under, '\n')) end
   token = string.format('%d', (tonumber(of_before) or 0) + 1)
 end
 claim = table.concat({ token, worker, string.format('%d', now) }, ' ') .. (flag == 'c' and ' c' or '')

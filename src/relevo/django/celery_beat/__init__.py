@@ -1,0 +1,1 @@
+"""Imports the schedules of django-celery-beat."""
