@@ -1,4 +1,4 @@
-"""The whole site, until Ctrl-C: python examples/ifdb/run.py
+"""The whole site, until Ctrl-C: python examples/ifdb/run.py [PORT [PORT OF THE SOURCES]]
 
 Starts what an operator would start: the sources, the pages, and the worker. The database, the files and, without
 REDIS_URL, the embedded server are in IFDB_VAR (`var` beside this file). The admin is at /admin/, for `admin` with the
@@ -105,11 +105,11 @@ def running(*, sources_port=0, web_port=0, hear=lambda _: None):
 _ADMINS = "from django.contrib.auth.models import User; print(*User.objects.values_list('username', flat=True))"
 
 
-def main():
+def main(web_port=8000, sources_port=8001):
     """Run it until Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with running(sources_port=8001, web_port=8000, hear=print) as site:
+        with running(sources_port=sources_port, web_port=web_port, hear=print) as site:
             print(
                 f"\nThe site: {site.web}/   the admin: {site.web}/admin/ (admin, admin)   Ctrl-C ends it.\n", flush=True
             )
@@ -119,4 +119,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:3]))

@@ -5,21 +5,25 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import signal
+import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.error import URLError
 from uuid import uuid4
 
 import pytest
 from playwright.sync_api import Page
 
 from tests.browser import RealBrowser
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.leaks import leaks, remove
 from tests.servers import Server
+from tests.system.shell import environment
 from tests.system.shown import Shown, demonstrated, without_time
 
 FAULTS = "from games.models import GameURL; print(*GameURL.objects.values_list('fault', flat=True))"
@@ -61,6 +65,28 @@ class TestDemonstration:
         page = (FOLDER / "README.md").read_text("utf-8")
         printed = page.partition("$ python examples/ifdb/demo.py\n")[2].partition("```")[0].splitlines()
         assert plain([without_time(line) for line in printed]) == plain(shown.lines)
+
+
+def test_one_command_runs_the_site_until_it_is_told_to_end(server: Server, tmp_path: Path) -> None:
+    prefix = f"t{uuid4().hex[:12]}"
+    variables = environment(server.url, REDIS_URL=server.url, IFDB_VAR=str(tmp_path), IFDB_PREFIX=prefix)
+    command = [sys.executable, "-u", str(FOLDER / "run.py"), "0", "0"]
+    running = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout is not None
+        pattern = r"The site: (\S+) +the admin: (\S+) "
+        site, admin = next(found.groups() for line in running.stdout if (found := re.search(pattern, line)))
+        for address, text in ((site, "No games yet."), (admin, "Log in")):
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                assert text in answer.read().decode()
+        running.send_signal(signal.SIGTERM)
+        output, _ = running.communicate(timeout=PATIENCE)
+        assert (running.returncode, output.splitlines()[-1]) == (0, "ended")
+        with pytest.raises(URLError):
+            urllib.request.urlopen(site, timeout=60)
+    finally:
+        running.kill()
+        remove(server, prefix)
 
 
 def module(name: str) -> ModuleType:

@@ -171,6 +171,22 @@ class TestDetail:
         assert f"/workflow/{flow.id}/" in client.get(detail(first)).content.decode()
         flow.cancel()
 
+    def test_workflow_is_cancelled_and_retried(self, shop: SiteApp, client: Client, login: Login) -> None:
+        flow = chain(tasks.tidy.s(), tasks.speak.si("de")).enqueue()
+        address = f"{LIST}workflow/{flow.id}/"
+        assert login("view_job").post(address, {"action": "retry"}).status_code == 403
+        assert login("view_job").post(f"{address}?ask=cancel").status_code == 403
+        assert client.post(address, {"action": "explode"}).status_code == 403
+        assert "Its jobs that have not ended are cancelled" in text_of(client.get(f"{address}?ask=cancel"))
+        assert flow.state() is not State.CANCELLED
+        page = client.post(f"{address}?ask=cancel", follow=True)
+        assert (flow.state(), messages_of(page)[0]) == (State.CANCELLED, "2 jobs of the workflow cancelled.")
+        assert "retried." in messages_of(client.post(address, {"action": "retry"}, follow=True))[0]
+        assert flow.state() is not State.CANCELLED
+        names = [one.what for one in shop.audit.list(app=shop.name)]
+        assert names == ["workflow.retry", "workflow.cancel"]
+        flow.cancel()
+
     def test_job_that_is_gone_leads_to_the_list(self, shop: SiteApp, client: Client) -> None:
         page = client.get(f"{LIST}{shop.engine.new_id()}/change/", follow=True)
         assert page.redirect_chain == [(LIST, 302)]

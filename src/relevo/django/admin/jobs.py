@@ -1,4 +1,4 @@
-"""Jobs of every state: the list, one of them with all that is known of it, its workflow."""
+"""Jobs of every state: the list, and one of them with all that is known of it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from relevo.django.admin.job_actions import JOB_ACTIONS, AnyJob, about_job, chos
 from relevo.django.admin.job_page import job_page
 from relevo.django.admin.listing import PER_PAGE, Filter, Listing, asked, filter_of
 from relevo.django.admin.page import asking
+from relevo.django.admin.workflows import WorkflowPages
 from relevo.django.site_app import app
 from relevo.engine.ids import looks_like_id
 from relevo.engine.job import State
@@ -51,7 +52,7 @@ class Row(Struct, frozen=True):
         return self.job.name or self.job.task or self.job.id
 
 
-class JobAdmin(ActionPage[AnyJob]):
+class JobAdmin(WorkflowPages, ActionPage[AnyJob]):
     """Jobs."""
 
     deeds = JOB_ACTIONS
@@ -107,17 +108,6 @@ class JobAdmin(ActionPage[AnyJob]):
             return self.act(request)
         job = app.job(object_id, queue=request.GET.get("queue") or None)
         return job_page(self, request, job)
-
-    @asking
-    def workflow_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """A workflow and its jobs."""
-        self.demand_view(request)
-        info = app.workflow(object_id).info()
-        members = [
-            (kind, one, self.reverse("change", one.id, queue=one.queue))
-            for kind, one in [*(("", one) for one in info.members), *info.callbacks]
-        ]
-        return self.answer(request, "workflow", title="Workflow", subtitle=info.id, flow=info, members=members)
 
     @asking
     def clean_up_view(self, request: HttpRequest) -> HttpResponse:
