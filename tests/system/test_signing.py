@@ -346,6 +346,10 @@ async def test_who_waits_for_a_job_hears_that_its_queue_was_cleared(app_factory:
     await app.aclose()
 
 
+def apart() -> None:
+    """A task of a child process."""
+
+
 async def test_every_end_of_a_task_is_believed_by_who_waits_for_it(app_factory: AppFactory) -> None:
     app, started = app_factory(**SIGNED), list[str]()
 
@@ -364,8 +368,7 @@ async def test_every_end_of_a_task_is_believed_by_who_waits_for_it(app_factory: 
     def plain() -> str:
         return "in a thread"
 
-    @app.task(name="apart", executor="process")
-    def apart() -> None: ...
+    app.task(name="apart", executor="process")(apart)
 
     failed = await end.aenqueue("fail")
     cancelled = await end.aenqueue("never")

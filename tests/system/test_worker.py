@@ -529,12 +529,12 @@ async def test_an_executor_is_registered_by_one_line(app: Relevo, monkeypatch: p
     monkeypatch.setitem(EXECUTORS, "process", Inline)
     seen: list[int] = []
 
-    @app.task(executor="process")
     def note(n: int) -> int:
         seen.append(n)
         return n + 1
 
-    job = note.enqueue(1)
+    note.__qualname__ = "note"  # as if a child process could import it
+    job = app.task(executor="process")(note).enqueue(1)
     async with working(app):
         assert await job.aresult(timeout=PATIENCE) == 2
     assert seen == [1], "it ran in this process"

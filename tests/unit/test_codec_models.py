@@ -220,6 +220,8 @@ UNSUPPORTED: list[tuple[Any, str]] = [
     (complex, "relevo does not know complex"),
     (numpy.ndarray, "relevo does not know ndarray"),
     (list[numpy.float64], "relevo does not know float64"),
+    (type[Order], "a class is no value"),
+    (list[type[Order]], "a class is no value"),
     (Order | Foreign, "Unable to generate pydantic-core schema for <class 'tests.unit.test_codec.Foreign'>"),
 ]
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from relevo import Relevo
 from relevo.engine.backoff import Backoff
 from relevo.engine.options import ALIASES, ONE_JOB_ONLY, TASK_ONLY, Options, Parent, Priority, changed
-from relevo.errors import OptionError
+from relevo.errors import OptionError, TargetError
 
 NAN, INF = float("nan"), float("inf")
 
@@ -204,3 +205,20 @@ def test_options_are_changed_in_a_copy() -> None:
 def test_the_usual_levels_have_names_and_lower_runs_first() -> None:
     assert [Priority.CRITICAL, Priority.HIGH, Priority.NORMAL, Priority.LOW] == [0, 50, 100, 150]
     assert Options().priority == Priority.NORMAL
+
+
+def test_a_function_that_no_child_process_can_import_is_refused_when_it_is_registered() -> None:
+    app = Relevo("shop")
+
+    def local() -> None: ...
+
+    for func in (local, lambda: None):
+        with pytest.raises(TargetError, match="where a child process cannot import it: move it to the module"):
+            app.task(name="local", executor="process")(func)
+    with pytest.raises(TargetError, match=r"Sender\.send is a method of an object"):
+        app.task(name="method", executor="process")(Sender().send)
+    app.task(name="local")(local)
+
+
+class Sender:
+    def send(self) -> None: ...

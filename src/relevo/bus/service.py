@@ -23,6 +23,7 @@ from relevo.bus.requests import Request
 from relevo.engine.context import current_job, running
 from relevo.engine.handle import Job
 from relevo.engine.options import OF_LIMITS, ONE_JOB_ONLY, Options, changed
+from relevo.engine.targets import refuse_local
 from relevo.engine.task import Task
 from relevo.errors import OptionError, StoreError, TargetError
 from relevo.limits import code_limits
@@ -165,6 +166,8 @@ class Service:
         # The result of an action goes to its requests and callbacks; no record of it is needed.
         chosen: Options = changed(self.engine.default_options, {"result_ttl": 0, **options}, refuse=ONE_JOB_ONLY)
         chosen = changed(chosen, {"queue": queue})
+        if chosen.executor == "process":
+            refuse_local(func)
         return Task(self.engine, func, target, chosen, signature=ActionSignature(func))
 
     # sending

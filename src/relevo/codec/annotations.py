@@ -138,6 +138,8 @@ def _adapter(hint: Any) -> Adapter | None:
     """What reads an annotation that belongs to Pydantic; None if msgspec does, with models as fields of its structs."""
     if not pydantic_types.is_needed(hint):
         return None
+    if _takes_a_class(hint):  # Pydantic validates classes, but has no JSON for them
+        raise TypeError("a class is no value")
     try:
         return Adapter(hint)
     except Unresolved:
@@ -146,6 +148,10 @@ def _adapter(hint: Any) -> Adapter | None:
         if _is_readable(hint):
             return None
         raise reason from None
+
+
+def _takes_a_class(hint: Any) -> bool:
+    return typing.get_origin(hint) is type or any(_takes_a_class(one) for one in typing.get_args(hint))
 
 
 def _is_readable(hint: Any) -> bool:

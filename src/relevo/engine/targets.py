@@ -58,6 +58,21 @@ def refuse_method(func: Callable[..., Any]) -> None:
         )
 
 
+def refuse_local(func: Callable[..., Any]) -> None:
+    """Refuse what the module of a child process does not have: functions inside another one, methods of an object."""
+    name = getattr(func, "__qualname__", "")
+    if inspect.ismethod(func) and not isinstance(func.__self__, type):
+        raise TargetError(
+            f"{name} is a method of an object, which a child process does not have: write a function in the module "
+            'that makes or finds the object, or do not give it executor="process"'
+        )
+    if "<locals>" in name or "<lambda>" in name:
+        raise TargetError(
+            f"{name} is defined inside a function, where a child process cannot import it: move it to the module, or "
+            'do not give it executor="process"'
+        )
+
+
 def importable(func: Callable[..., Any]) -> tuple[str, str]:
     """Module and name by which a worker finds a plain function."""
     name = getattr(func, "__qualname__", "")
