@@ -263,9 +263,7 @@ async def test_services_show_that_no_slot_is_free(bus_factory: AppFactory, slow:
             return bool(await duty.run_once())
 
         await aeventually(is_full)
-        for presence in worker.duties:
-            if presence.name in ("presence", "bus presence"):
-                presence.hurry()
+        worker.register_again()
         queue = "games:notifications:shop.sold"
 
         async def text() -> str | None:
