@@ -8,8 +8,6 @@ from typing import Any, ParamSpec, TypeVar, overload
 from relevo.audit.trail import Audit
 from relevo.bus.bus import Bus
 from relevo.bus.conversation_api import Conversations
-from relevo.bus.duties import duties as bus_duties
-from relevo.bus.message_observer import MessageObserver
 from relevo.bus.service import Service
 from relevo.codec.forms import Codec
 from relevo.dead.letters import DeadLetters
@@ -24,24 +22,20 @@ from relevo.engine.lifespan import Lifespan
 from relevo.engine.lists import listed_pools, listed_queues
 from relevo.engine.pauses import Pause, Until
 from relevo.engine.task import Task
-from relevo.errors import OptionError, TargetError
-from relevo.health.duty import duties as health_duties
+from relevo.errors import OptionError
+from relevo.features import add_features
 from relevo.health.gathering import alook, look
 from relevo.health.gathering import cached as cached_health
 from relevo.health.status import Health
-from relevo.limits import code_limits
-from relevo.limits.breaker_observer import BreakerObserver
 from relevo.middleware.middleware import Middleware
 from relevo.middleware.middleware import check as checked_middleware
 from relevo.pools.pool import Pool, Pools, StillThere, pool_of
 from relevo.queues.pauses_in_app import all_pauses, pausing, resuming
 from relevo.queues.queue import Queue
-from relevo.registration import registered
-from relevo.schedules.duty import duties as schedule_duties
+from relevo.registration import Decorator, as_task, registered
 from relevo.schedules.handle import Schedule, Schedules, amake_schedule, make_schedule
 from relevo.settings import Settings, load
 from relevo.text.durations import Duration
-from relevo.upkeep.duty import duties as upkeep_duties
 from relevo.upkeep.purge import purging
 from relevo.upkeep.report import UpkeepReport
 from relevo.upkeep.rules import check_declared
@@ -49,7 +43,6 @@ from relevo.upkeep.sweeping import sweeping
 from relevo.workflows.finding import own_workflow
 from relevo.workflows.finding import workflow as workflow_of
 from relevo.workflows.steps import Step
-from relevo.workflows.storing import GATHER, gather
 from relevo.workflows.workflow import Workflow
 
 P = ParamSpec("P")
@@ -76,11 +69,7 @@ class Relevo:
         clock_key = settings.pop("_clock_key", "")
         middleware = settings.pop("middleware", ())
         self.engine = Engine(name, load(arguments=settings), clock_key)
-        self.engine.built_in[GATHER] = Task(self.engine, gather, GATHER, self.engine.default_options)
-        for feature in (Bus, Pools):
-            self.engine.part(feature)
-        self.engine.duties += [schedule_duties, code_limits.duties, bus_duties, health_duties, upkeep_duties]
-        self.engine.observers += [MessageObserver, BreakerObserver]
+        add_features(self.engine)
         for one in middleware:
             self.middleware(one)
 
@@ -113,7 +102,7 @@ class Relevo:
     @overload
     def task(self, func: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(self, func: None = None, /, *, name: str | None = None, **options: Any) -> _Decorator: ...
+    def task(self, func: None = None, /, *, name: str | None = None, **options: Any) -> Decorator: ...
 
     def task(self, func: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
         """Register a function as a task: `@app.task` or `@app.task(retries=5, timeout="30s", …)`.
@@ -173,9 +162,7 @@ class Relevo:
         Its module must be one the app allows (`allow=["shop.jobs"]`, which includes what is below it): a worker
         runs nothing else, whatever a forged job may name. With `trusted` this process does not ask; workers do.
         """
-        if isinstance(func, Task):
-            return self._as_task(func)
-        return self.engine.function(func, trusted=trusted)
+        return as_task(self.engine, func) if isinstance(func, Task) else self.engine.function(func, trusted=trusted)
 
     @overload
     def enqueue(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
@@ -186,7 +173,7 @@ class Relevo:
 
     def enqueue(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
         """Put a call of a task, or of a plain function of an allowed module, on its queue."""
-        return self._as_task(func).enqueue(*args, **kwargs)
+        return as_task(self.engine, func).enqueue(*args, **kwargs)
 
     @overload
     async def aenqueue(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
@@ -197,15 +184,7 @@ class Relevo:
 
     async def aenqueue(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
         """`enqueue` for async code."""
-        return await self._as_task(func).aenqueue(*args, **kwargs)
-
-    def _as_task(self, func: Callable[..., Any]) -> Task[..., Any]:
-        if isinstance(func, Task):
-            if func.engine is not self.engine:
-                raise TargetError(f"{func.target} is a task of the app {func.engine.name!r}: enqueue it there")
-            return func
-        registered = next((task for task in self.tasks.values() if task.func is func), None)
-        return self.function(func) if registered is None else registered
+        return await as_task(self.engine, func).aenqueue(*args, **kwargs)
 
     # the bus
     def service(
@@ -417,11 +396,3 @@ class Relevo:
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
         await self.engine.aclose()
-
-
-class _Decorator:  # only for type checkers: what @app.task(...) gives keeps the function's signature
-    @overload
-    def __call__(self, func: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, func: Callable[P, R], /) -> Task[P, R]: ...
-    def __call__(self, func: Callable[..., Any], /) -> Any: ...

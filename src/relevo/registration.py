@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, ParamSpec, TypeVar, overload
 
 from relevo.engine.engine import Engine
 from relevo.engine.options import ONE_JOB_ONLY, changed
@@ -14,6 +14,19 @@ from relevo.limits import code_limits
 from relevo.limits.code_limits import CodeLimits
 from relevo.schedules.firing import Timetable, described
 from relevo.schedules.schedule import TIMES
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Decorator:
+    """Only for type checkers: what `@app.task(...)` gives keeps the signature of the function."""
+
+    @overload
+    def __call__(self, func: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, func: Callable[..., Any], /) -> Any: ...
 
 
 def registered(engine: Engine, func: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Task[..., Any]:
@@ -40,3 +53,13 @@ def registered(engine: Engine, func: Callable[..., Any], name: str | None, optio
     engine.part(CodeLimits).add(task.options.queue, target, limit)
     engine.tasks[target] = task
     return task
+
+
+def as_task(engine: Engine, func: Callable[..., Any]) -> Task[..., Any]:
+    """The task that a caller means: a task, the function of one, or a plain function of an allowed module."""
+    if isinstance(func, Task):
+        if func.engine is not engine:
+            raise TargetError(f"{func.target} is a task of the app {func.engine.name!r}: enqueue it there")
+        return func
+    known = next((task for task in engine.tasks.values() if task.func is func), None)
+    return engine.function(func) if known is None else known

@@ -125,7 +125,7 @@ def test_job_that_blocks_the_event_loop_keeps_its_lease_and_the_worker_hands_bac
 
 def test_job_that_ended_keeps_its_lease_until_the_server_knows(server: Server, tmp_path: Path) -> None:
     """Else another worker would run it a second time."""
-    with Site(server, tmp_path, lease="3s") as site:
+    with Site(server, tmp_path, lease="9s") as site:
         site.enqueue("block_after", 0)
         site.enqueue("gated_before", 1)
         site.wait_idle(site.start())
@@ -153,7 +153,7 @@ def test_jobs_run_elsewhere_while_a_worker_is_blocked(server: Server, tmp_path: 
 
 
 def test_job_that_holds_pythons_lock_keeps_its_lease_through_the_supervisor(server: Server, tmp_path: Path) -> None:
-    with Site(server, tmp_path, lease="2s") as site:
+    with Site(server, tmp_path, lease="6s") as site:
         supervisor = site.start(supervised=True)
         site.enqueue("hold_python", 1)
         site.wait_effect("start", 1)

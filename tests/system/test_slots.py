@@ -119,18 +119,21 @@ async def test_a_queue_with_slots_takes_so_many_and_has_them(app: Relevo, slow: 
     assert slow.most.total() <= 20 + 10 + 5
 
 
-async def test_claims_of_several_queues_stay_bounded(app: Relevo) -> None:
+@pytest.mark.parametrize("end", ["done", "retry", "dead"])
+async def test_claims_of_several_queues_stay_bounded(app: Relevo, end: str) -> None:
     """A killed worker's claims run again, so there must not be more of them than documented."""
 
-    @app.task(result_ttl=0)
-    async def step(number: int) -> None: ...
+    @app.task(result_ttl=0, retries=int(end == "retry"), backoff=3600)
+    async def step(number: int) -> None:
+        if end != "done":
+            raise ValueError(number)
 
     queues = ["one", "two", "three:10"]
     for queue in ("one", "two", "three"):
         await step.using(queue=queue).aenqueue_many([((number,), {}) for number in range(1_500)])
     most = looks = 0
     async with working(app, queues=queues, concurrency=50) as worker:
-        while worker.done < 4_500:
+        while worker.done + worker.failed < 4_500:
             most, looks = max(most, worker.in_hand if worker.is_registered else 0), looks + 1
             await asyncio.sleep(0)
     assert looks > 10
@@ -260,9 +263,7 @@ async def test_services_show_that_no_slot_is_free(bus_factory: AppFactory, slow:
             return bool(await duty.run_once())
 
         await aeventually(is_full)
-        for presence in worker.duties:
-            if presence.name in ("presence", "bus presence"):
-                presence.hurry()
+        worker.register_again()
         queue = "games:notifications:shop.sold"
 
         async def text() -> str | None:

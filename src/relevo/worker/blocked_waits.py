@@ -22,6 +22,10 @@ log = logging.getLogger("relevo.worker")
 
 #: Seconds between two looks. What stands still at two of them in a row stands still.
 LOOK_EVERY = 5.0
+#: The same after a wait was ended: others may stand still for the same reason.
+SOON = 1.0
+#: Tasks that are named in the log with the remedy; each line of a failed job has its beginning.
+MOST_TASKS = 100
 #: Jobs of one wait that are looked at.
 MOST = 100
 REMEDY = (
@@ -40,19 +44,22 @@ class BlockedWaits(Duty[int]):
     """
 
     name = "blocked waits"
-    interval = LOOK_EVERY
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._engine = worker.engine
         self._driver = worker.engine.client.driver()
+        self.interval = LOOK_EVERY
         self._before: frozenset[Any] | None = None
+        self._logged: set[str] = set()
 
     async def run_once(self) -> int:
         """How many waits were ended."""
         waits = self._engine.part(Waits).inside
         now = self._standing_still(waits) if waits else None
         before, self._before = self._before, now
+        if now is None:
+            self.interval = LOOK_EVERY
         if now is None or now != before:
             return 0
         runs = self._waiting(waits)
@@ -61,7 +68,7 @@ class BlockedWaits(Duty[int]):
                 return 0
         if self._standing_still(waits) != now:  # something moved while the server was asked
             return 0
-        self._before = None
+        self._before, self.interval = None, SOON
         self._end(runs)
         return 1
 
@@ -87,7 +94,9 @@ class BlockedWaits(Duty[int]):
             f"job {wait.id} on queue {wait.queue!r} cannot run: each of the {len(runs)} running jobs of this worker "
             f"waits for one that only this worker could run, and no thread is free for those. {REMEDY}"
         )
-        log.error("%s %s: %s", run.task.target, run.held.id, text)
+        if run.task.target not in self._logged and len(self._logged) < MOST_TASKS:
+            self._logged.add(run.task.target)
+            log.error("%s %s: %s", run.task.target, run.held.id, text)
         self._engine.part(Waits).end(wait, WaitDeadlock(text))
 
     # what is awaited
@@ -108,8 +117,13 @@ class BlockedWaits(Duty[int]):
         consumer = next((one for one in self._worker.consumers if one.queue == queue), None)
         if consumer is None:
             return False
-        if any(run.held.id == id and run.origin is consumer for run in list(self._worker.runner.runs.values())):
-            return True  # it waits itself, or it has not started: no place is free for it
+        runs = list(self._worker.runner.runs.values())
+        here = next((run for run in runs if run.held.id == id and run.origin is consumer), None)
+        if here is not None and here.started:
+            return True  # it waits itself
+        if here is not None:
+            has_thread = sum(run.started > 0 for run in runs) < self._worker.threads
+            return self._worker.runner.waits_for_place(here) or (here.task.executor == "thread" and not has_thread)
         if self._worker.capacity.free(consumer) > 0:
             return False  # it is paused, limited, or not due: else it would be in hand
         seen = await self._driver.perform(look(consumer.keys, id), patience=0)

@@ -104,6 +104,11 @@ class DividedRunner(Runner):
         else:
             pool.waiting.setdefault(number, deque()).append(run)
 
+    def waits_for_place(self, run: Run) -> bool:
+        """Whether it was not submitted to its executor, because places are kept for other queues."""
+        executor = run.executor
+        return executor is not None and run not in self._places and not self._executors.is_quarantine(executor)
+
     def _pool(self, name: str) -> _Pool:
         # Half of two processes is too much to keep idle; the loop has the worker's own slots.
         least = 1 if name == "loop" else 0

@@ -163,6 +163,10 @@ class Runner:
             self.ledger.clear(run.cell)
             run.cell = -1
 
+    def waits_for_place(self, run: Run) -> bool:  # noqa: ARG002  # only runs of several queues wait here
+        """Whether it was not submitted to its executor, because places are kept for other queues."""
+        return False
+
     # stopping
     def ask_to_pause(self) -> None:
         """The worker is stopping: loops with checkpoints end after the current item."""

@@ -125,7 +125,7 @@ class Worker:
         self.duties: list[Duty[Any]] = []
         self._added: list[Duty[Any]] = []
         self._bells: list[Bell] = []
-        self._threads = _positive("threads", settings.threads if threads is None else threads)
+        self.threads = _positive("threads", settings.threads if threads is None else threads)
         # With nothing but plain functions, what threads cannot start would only be kept from other workers.
         known = [*engine.tasks.values(), *engine.part(Bus).handlers()]
         if engine.middleware:
@@ -134,7 +134,7 @@ class Worker:
         #: How many tasks and handlers it knows; None: any function of the allowed modules.
         self._known = None if settings.allow else len(known)
         some_async = any(task.is_async for task in known) or bool(settings.allow) or not known
-        self._slots = self.concurrency if some_async else min(self.concurrency, self._threads)
+        self._slots = self.concurrency if some_async else min(self.concurrency, self.threads)
 
     @property
     def queues_as_given(self) -> list[str]:
@@ -243,7 +243,7 @@ class Worker:
         """Make what runs the jobs, and what says how many. One queue has all slots, and pays for no division."""
         sizes: Sizes = {
             "concurrency": self.concurrency,
-            "threads": self._threads,
+            "threads": self.threads,
             "processes": self.engine.settings.pool or os.cpu_count() or 1,
             "on_settled": self._on_settled,
             "log_jobs": self._log_jobs,
