@@ -46,7 +46,6 @@ class Intake:
         queue, envelope = origin.queue, held.envelope
         if envelope is None:
             return Unrunnable("unreadable", self._attempt("unreadable", now_ms, "the body is not an envelope"))
-        is_bus = ":" in queue and is_bus_name(queue)
         if (envelope.headers is not None or self._is_signed) and envelope.takes not in TAKES:
             refused = refusal(self._engine, queue, held, now_ms)
             if refused is not None:
@@ -56,7 +55,7 @@ class Intake:
         if envelope.expires_ms is not None and now_ms > envelope.expires_ms:
             return TooLate()
         task = self._engine.task_for(queue, envelope.target)
-        if task is None and is_bus:  # nothing but its actions can be called through a service's queue
+        if task is None and is_bus_name(queue):  # nothing but its actions can be called through a service's queue
             text = f"no handler for {envelope.target!r:.100} on {queue}"
             return self._unknown(envelope.target, self._route(queue, envelope), now_ms, text)
         if task is None:
@@ -72,16 +71,16 @@ class Intake:
             attempt = self._attempt("refused", now_ms, str(error), "PayloadError")
             return Refused("bad_arguments", attempt, self._route(queue, envelope))
         history, options = held.story.attempts, task.options
-        context = JobContext(
-            id=held.id,
-            queue=queue,
-            target=envelope.target,
-            attempt=len(history) + 1,
-            history=history,
-            worker=self._worker,
-            name=envelope.name,
-            tenant=envelope.tenant,
-            tags=envelope.tags,
+        context = JobContext(  # by position: for every job
+            held.id,
+            queue,
+            envelope.target,
+            len(history) + 1,
+            history,
+            self._worker,
+            envelope.name,
+            envelope.tenant,
+            envelope.tags,
             retries_left=(options.retries if envelope.retries is None else envelope.retries) - held.story.spent,
             _engine=self._engine,
             _token=held.token,

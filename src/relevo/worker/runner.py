@@ -43,7 +43,8 @@ class Runner:
 
     def __init__(self, engine: Engine, **sizes: Unpack[Sizes]) -> None:
         self._engine = engine
-        self._on_settled = sizes["on_settled"]
+        #: called whenever runs have been settled or dropped
+        self.on_settled = sizes["on_settled"]
         log_jobs = sizes.get("log_jobs", "none")
         #: None, and no step of an attempt looks at it: jobs that go well are not logged.
         self._job_log = None if log_jobs == "none" else JobLog(log_jobs)
@@ -65,8 +66,9 @@ class Runner:
     def accept(self, run: Run) -> None:
         """Start it as soon as there is a slot."""
         origin, held = run.origin, run.held
-        before = self._newest.get((origin, held.id))
-        self.runs[origin, held.id, held.token] = self._newest[origin, held.id] = run
+        job = origin, held.id
+        before = self._newest.get(job)
+        self.runs[origin, held.id, held.token] = self._newest[job] = run
         if self.is_closing:
             self.give_back(run)
         elif before is None:
@@ -76,7 +78,8 @@ class Runner:
             self.lose(before)
 
     def _place(self, run: Run) -> None:
-        executor = run.executor = self._executors.of(run)
+        executor = None if run.held.story.crashes else self._executors.made.get(run.task.executor)
+        run.executor = executor = executor or self._executors.of(run)
         executor.submit(run)
 
     def _begin(self, run: Run) -> None:
@@ -138,7 +141,7 @@ class Runner:
             origin.notes.add_end(run, run.capture.text() if run.capture.changed else "", ended_well=outcome is None)
         if run.span is not None:
             end_span(run, happened)
-        self._on_settled()
+        self.on_settled()
 
     def forget(self, runs: Iterable[Run]) -> None:
         """Drop runs without settling: another worker has them, or they were handed back while the loop was blocked."""
@@ -146,7 +149,7 @@ class Runner:
             self._forget(run)
             if run.span is not None:
                 end_span(run, None)
-        self._on_settled()
+        self.on_settled()
 
     def _forget(self, run: Run) -> None:
         run.settled = True
@@ -154,11 +157,14 @@ class Runner:
             run.capture.end()
         origin, held = run.origin, run.held
         self.runs.pop((origin, held.id, held.token), None)
-        if self._newest.get((origin, held.id)) is run:
-            del self._newest[origin, held.id]
-        follower, run.follower = run.follower, None
-        if follower is not None and not follower.settled:
-            self._place(follower)
+        job = origin, held.id
+        newest = self._newest.pop(job, None)
+        if newest is not run and newest is not None:
+            self._newest[job] = newest
+        if run.follower is not None:
+            follower, run.follower = run.follower, None
+            if not follower.settled:
+                self._place(follower)
         if self.ledger is not None and run.cell >= 0:
             self.ledger.clear(run.cell)
             run.cell = -1

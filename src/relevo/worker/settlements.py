@@ -54,7 +54,10 @@ class Settlements:
             and (self._signer is None or not not_kept)
             and run.context._keeping is None  # checkpoints end with the job, which the short way does not know
         ):
-            self._finish(run, envelope, result, not_kept)
+            if run.result_ttl <= 0 and not run.is_asked and self._signer is None:
+                self.settled.plain.append(run.held.id)
+            else:
+                self._finish(run, envelope, result, not_kept)
             if envelope.headers is not None:
                 self._observe(Conclusion(run.held, happened, _FINISH, self._clock.now_ms()))
             self._on_change()
@@ -63,9 +66,6 @@ class Settlements:
 
     def _finish(self, run: Run, envelope: Envelope, result: bytes, not_kept: str) -> None:
         held = run.held
-        if run.result_ttl <= 0 and not run.is_asked and self._signer is None:
-            self.settled.plain.append(held.id)
-            return
         tail = b',"result":' + result if result else b',"not_kept":' + write(not_kept)
         if self._signer is not None:
             tail += done_signature_field(self._signer, held.id, result)

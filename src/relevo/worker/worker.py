@@ -259,6 +259,8 @@ class Worker:
             division = divided(self._slots, self._given, of=self.concurrency)
             self._capacity = DividedCapacity(division, divided_runner)
         runner.ledger = self._ledger
+        if self._max_jobs is None:
+            runner.on_settled = self._capacity.wake_hungry
         return time_limits
 
     # duties

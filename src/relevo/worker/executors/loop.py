@@ -79,4 +79,6 @@ class Loop:
         while self._waiting and self._room > 0:
             following = self._waiting.popleft()
             if not following.settled:
-                self.submit(following)
+                self._room -= 1
+                self._on_start(following)
+                following.future = self._loop.create_task(self._attempt(following))

@@ -41,24 +41,25 @@ class Executors:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._made: dict[str, Executor] = {}
+        #: by the names of `EXECUTORS`
+        self.made: dict[str, Executor] = {}
 
     def of(self, run: Run) -> Executor:
         """The executor of its task, or the quarantine."""
         name = QUARANTINE if run.held.story.crashes and _is_suspect(run) else run.task.executor
-        return self._made.get(name) or self._make(name)
+        return self.made.get(name) or self._make(name)
 
     def is_quarantine(self, executor: Executor) -> bool:
         """Whether it is the one for suspects."""
-        return executor is self._made.get(QUARANTINE)
+        return executor is self.made.get(QUARANTINE)
 
     def _make(self, name: str) -> Executor:
-        made = self._made[name] = EXECUTORS[name](self._place)
+        made = self.made[name] = EXECUTORS[name](self._place)
         return made
 
     def close(self) -> None:
         """Close all of them."""
-        for executor in self._made.values():
+        for executor in self.made.values():
             executor.close()
 
 
