@@ -136,6 +136,7 @@ async def gated_before(n: int) -> int:
 async def block_after(n: int) -> int:
     """Block the event loop as soon as a job of `gated_before` has ended, before its worker can tell that."""
     await _has_ended.wait()
+    _has_ended.clear()
     return gated_thread(n)
 
 
