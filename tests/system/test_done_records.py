@@ -46,6 +46,8 @@ async def test_a_done_job_that_was_retried_is_told_as_it_was_enqueued(app: Relev
         await job.aresult(timeout=PATIENCE)
     info = await job.ainfo()
     assert (info.state, info.args, info.priority, info.tags) == (State.DONE, [1], 7, ("x",))
+    [row] = await app.queue().ajobs("done")
+    assert (row.reason, row.error) == ("", ""), "it has ended well, whatever its first attempt was"
 
 
 @pytest.mark.parametrize("name", ["", "large"])

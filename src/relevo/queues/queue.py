@@ -496,6 +496,6 @@ def row_of(one: queues.Listed) -> JobRow:
         due_ms=one.due_ms if one.state is State.SCHEDULED else None,
         worker=record.worker if record else one.claim.worker if one.claim and one.state is State.RUNNING else "",
         reason=record.reason if record else "",
-        error=record.story.last.words if record else "",
+        error=record.story.last.words if record and one.state is not State.DONE else "",
         ended_ms=record.ended_ms if record else None,
     )
