@@ -279,8 +279,8 @@ def test_nothing_is_left_of_the_requests_of_a_killed_sender(
     """Those that have begun end; those that have not begun by their deadline never do."""
     count, concurrency = 60, 10
     with BusSite(server, tmp_path, monkeypatch, trace_max="0", lease="2h") as site:
-        slots = (f"{QUEUE}:{concurrency}", *SERVED[1:])
-        worker = site.start(concurrency=concurrency + 10, queues=slots, wait=False)
+        site.queue.limit(concurrency=concurrency)  # by the server, so that none is claimed ahead
+        worker = site.start(concurrency=5 * concurrency, wait=False)
         site.wait_served(worker)
         assert answers(site.ask_many("back.work", range(1000, 1020))) == list(range(1000, 1020))
         eventually(lambda: site.queue.stats().living == 0)

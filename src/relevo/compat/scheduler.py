@@ -251,9 +251,10 @@ def _retried(lease: Lease, delay: float, level: Priority) -> Steps[bool]:
     envelope, queue = lease._envelope, lease._queue
     held = msgspec.structs.replace(lease._held, envelope=msgspec.structs.replace(envelope, priority=int(level)))
     is_ours: bool = yield from queue._settle(held, lease._again(delay, ""), lease._limits, b"")
-    if is_ours and envelope.priority != level:
+    new = {"priority": int(level)} | ({} if delay else {"delay": 0})  # what is tried again is due after 1 ms at least
+    if is_ours and (envelope.priority != level or not delay):
         with suppress(JobError):  # another one has taken it by now
-            yield from changing(queue._engine, queue.name, lease.id, None, None, {"priority": int(level)})
+            yield from changing(queue._engine, queue.name, lease.id, None, None, new)
     return is_ours
 
 
