@@ -223,8 +223,9 @@ def test_dead_letters_keep_their_reason_and_time(manager: QueueManager, kit: Tes
     assert manager.dequeue() == "bad"
     assert manager.moveToDLQ("bad", "card was closed") is True
     [row] = kit.app.dead.list()
-    assert row.ended_ms
-    failed_at = datetime.fromtimestamp(row.ended_ms / 1000, UTC).isoformat()
+    ended_ms = kit.app.job(row.id).info().ended_ms
+    assert ended_ms
+    failed_at = datetime.fromtimestamp(ended_ms / 1000, UTC).isoformat()
     assert manager.dlq() == [{"jobId": "bad", "reason": "card was closed", "failedAt": failed_at}]
     assert manager.getStats() == {"priority": 0, "delayed": 0, "processing": 0, "dlq": 1}
     kit.app.dead.retry([row.id])
